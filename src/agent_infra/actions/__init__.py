@@ -1,0 +1,38 @@
+"""Layer 2, actions: what an agent may do, under which contract, and the evidence of what was done.
+
+Tools and YAML contracts come in (`tools.register`, `actions.load`); a name or a spec comes in by `actions.execute`, and
+leaves as an `ActionResult` whose evidence is stored under its content id.
+
+    tools         Tool, the `tool` mark, the registry; binding, hints, places, schemas serve it
+    language      YAML -> Contract; parameters, parameter_reader serve it
+    contract      the compiled contract
+    space         what is legal at a version, and why the rest is not
+    orchestrator  one execution, from the head to its evidence; result: what is left of it
+    evidence      bundles by content id
+    library       ActionLibrary: the face
+    executors/    where tools run
+"""
+
+from agent_infra.actions.contract import Contract
+from agent_infra.actions.evidence import EvidenceCheck, EvidenceStore
+from agent_infra.actions.library import ActionLibrary
+from agent_infra.actions.orchestrator import Orchestrator
+from agent_infra.actions.result import ActionResult
+from agent_infra.actions.space import ActionSpace, Verdict
+from agent_infra.actions.tools import CallContext, Tool, ToolRegistry, make_tool, tool
+
+__all__ = [
+    "ActionLibrary",
+    "ActionResult",
+    "ActionSpace",
+    "CallContext",
+    "Contract",
+    "EvidenceCheck",
+    "EvidenceStore",
+    "Orchestrator",
+    "Tool",
+    "ToolRegistry",
+    "Verdict",
+    "make_tool",
+    "tool",
+]

@@ -1,0 +1,22 @@
+"""Executors: where tools run.
+
+In: a `Call` (a tool and checked parameters). Out: an `Outcome`; a tool that fails, hangs, dies or eats all memory
+is an outcome too. `ExecutorPool` is what the layers above use, and the only queue: it gives a call to the first
+executor that accepts its tool.
+
+    base.py     Call, Outcome, the Executor protocol, limits
+    local.py    in this process: coroutines on the loop, functions in threads
+    process.py  in worker processes that can be ended: by a time limit, a memory limit, a stop
+    handle.py   one worker process, seen from its parent       worker.py  the same, seen from inside
+    wire.py     the messages between the two                   tree.py    process trees: memory, ending them
+    pool.py     which executor, and waiting for it
+"""
+
+from __future__ import annotations
+
+from agent_infra.actions.executors.base import Call, Executor, Outcome
+from agent_infra.actions.executors.local import LocalExecutor
+from agent_infra.actions.executors.pool import ExecutorPool, Waiting
+from agent_infra.actions.executors.process import ProcessExecutor
+
+__all__ = ["Call", "Executor", "ExecutorPool", "LocalExecutor", "Outcome", "ProcessExecutor", "Waiting"]

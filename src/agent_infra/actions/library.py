@@ -1,0 +1,181 @@
+"""The action library, the face of layer 2: contracts by name, what is legal now, and execution."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_infra import background
+from agent_infra.actions.contract import Contract
+from agent_infra.actions.evidence import EvidenceStore
+from agent_infra.actions.language import compile_contracts, implied_contract
+from agent_infra.actions.orchestrator import OnCall, OnReceipt, Orchestrator
+from agent_infra.actions.result import ActionResult
+from agent_infra.actions.space import ActionSpace, action_space
+from agent_infra.actions.tools import ToolRegistry
+from agent_infra.actions.verdict import SPEC_KEYS
+from agent_infra.documents import Document, parse_documents, read_text, survey_documents
+from agent_infra.errors import ContractDrift, ContractUnknown, NodeUnknown, Problem, SpecInvalid
+from agent_infra.state import Node, StateGraph
+
+
+class ActionLibrary:
+    """The contracts of a home."""
+
+    def __init__(self, tools: ToolRegistry, orchestrator: Orchestrator, evidence: EvidenceStore) -> None:
+        self._tools = tools
+        self._orchestrator = orchestrator
+        self._evidence = evidence
+        self._contracts: dict[str, Contract] = {}
+
+    # -- contracts ---------------------------------------------------------------------------------
+
+    def load(self, path_or_text: str | Path) -> list[Contract]:
+        """Compile and add contracts: a file, a folder of YAML files, or YAML text. All of it is added, or nothing.
+
+        Raises FileMissing, DocumentErrors, ContractErrors, ToolUnknown.
+        """
+        documents, problems = _survey(path_or_text)
+        contracts = compile_contracts(documents, self._tools, problems)
+        self._contracts.update({contract.name: contract for contract in contracts})
+        return contracts
+
+    def compile(self, documents: Sequence[Document]) -> list[Contract]:
+        """Compile contracts without adding them. Raises ContractErrors with every problem, ToolUnknown."""
+        return compile_contracts(documents, self._tools)
+
+    def recompile(self, name: str, source: str, hash: str) -> Contract:
+        """A contract from the source that a run recorded. Raises ContractDrift where it no longer means the same."""
+        contracts = self.compile(parse_documents(source))
+        now = next((contract.hash for contract in contracts if contract.name == name), None)
+        found = next((contract for contract in contracts if contract.hash == hash), None)
+        if found is None:
+            raise ContractDrift(
+                f"action {name!r} no longer means what it meant when the run began",
+                why="its tool's version or schemas have changed since",
+                mend="Bring the tool back to its former version, or start the goal anew.",
+                facts={"recorded": hash, "now": now},
+            )
+        return found
+
+    def get(self, name: str) -> Contract:
+        """A contract by its name, or the implied one of a tool that has no action file. Raises ContractUnknown."""
+        found = self._contracts.get(name)
+        if found is not None:
+            return found
+        of_tool = [contract for contract in self._contracts.values() if contract.tool == name]
+        if len(of_tool) == 1:
+            return of_tool[0]
+        if not of_tool and name in self._tools:
+            return implied_contract(self._tools.get(name))
+        near = difflib.get_close_matches(name, self.names(), n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.names()) or 'none'}."
+        several = f"{len(of_tool)} actions use the tool {name!r}; name one of them" if of_tool else None
+        raise ContractUnknown(f"there is no action {name!r}", why=several, mend=hint, facts={"action": name})
+
+    def names(self) -> list[str]:
+        """The names that can be executed: loaded contracts, and tools without one."""
+        covered = {contract.tool for contract in self._contracts.values()}
+        return sorted({*self._contracts, *(name for name in self._tools.names() if name not in covered)})
+
+    # -- what is legal -----------------------------------------------------------------------------
+
+    def space(self, graph: StateGraph, agent: str | None = None) -> ActionSpace:
+        """What may be done at a graph's version: legal contracts, and why the others are not."""
+        return action_space([self.get(name) for name in self.names()], graph, agent or graph.agent)
+
+    # -- execution ---------------------------------------------------------------------------------
+
+    def execute(
+        self, name_or_spec: str | Contract | Mapping[str, Any], graph: StateGraph, agent: str | None = None
+    ) -> ActionResult:
+        """Execute an action at the head of a graph and wait for its outcome: a name, or a spec with parameters.
+
+        A refusal or a failing tool is in the result. Raises ContractUnknown, SpecInvalid, ToolUnknown.
+        """
+        return background.wait_for(self._execute(name_or_spec, graph, agent=agent), twin="aexecute")
+
+    async def aexecute(
+        self,
+        name_or_spec: str | Contract | Mapping[str, Any],
+        graph: StateGraph,
+        agent: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        seed: Sequence[str] | None = None,
+        about: Mapping[str, Any] | None = None,
+        repeat: Node | None = None,
+        on_call: OnCall | None = None,
+        on_receipt: OnReceipt | None = None,
+    ) -> ActionResult:
+        """`execute` for running loops; the further arguments are those of `Orchestrator.execute`."""
+        return await background.on_loop(
+            self._execute(
+                name_or_spec,
+                graph,
+                agent=agent,
+                params=params,
+                seed=seed,
+                about=about,
+                repeat=repeat,
+                on_call=on_call,
+                on_receipt=on_receipt,
+            )
+        )
+
+    async def _execute(
+        self, name_or_spec: str | Contract | Mapping[str, Any], graph: StateGraph, **options: Any
+    ) -> ActionResult:
+        if isinstance(name_or_spec, Contract):
+            contract = name_or_spec
+        elif isinstance(name_or_spec, str):
+            contract = self.get(name_or_spec)
+        else:
+            contract, options["params"] = self._of_spec(name_or_spec, options.get("params"))
+        return await self._orchestrator.execute(contract, graph, **options)
+
+    def _of_spec(self, spec: Mapping[str, Any], params: Mapping[str, Any] | None) -> tuple[Contract, dict[str, Any]]:
+        problem = _spec_problem(spec)
+        if problem is not None:
+            raise SpecInvalid(
+                "this is not an action spec",
+                why=problem,
+                mend='Write {"tool": name, "params": {…}, "confidence": 0…1}.',
+                facts={"spec": repr(dict(spec))},
+            )
+        return self.get(spec["tool"]), dict(spec.get("params", {})) | dict(params or {})
+
+    def output_of(self, call_id: str, graph: StateGraph) -> Any:
+        """What a finished call gave back, from its evidence. Raises NodeUnknown where it has no receipt."""
+        for edge in graph.edges(call_id):
+            if edge.source == call_id and edge.type == "triggers":
+                receipt = graph.node(edge.target)
+                if receipt.type == "receipt" and receipt.data["status"] == "succeeded":
+                    return self._evidence.output(receipt.data["evidence"]["$cid"])
+        raise NodeUnknown(f"call {call_id} has no receipt of a success", facts={"call": call_id})
+
+
+def _spec_problem(spec: Mapping[str, Any]) -> str | None:
+    """What keeps a mapping from being a spec, before any contract is asked."""
+    strange = sorted(str(key) for key in spec if key not in SPEC_KEYS)
+    if strange:
+        return f"it has the unknown keys {', '.join(strange)}"
+    if not isinstance(spec.get("tool"), str):
+        return "`tool` must be the name of an action"
+    if not isinstance(spec.get("params", {}), Mapping):
+        return "`params` must be a mapping"
+    sure = spec.get("confidence")
+    is_number = isinstance(sure, int | float) and not isinstance(sure, bool) and 0 <= sure <= 1
+    return None if sure is None or is_number else f"`confidence` must be a number from 0 to 1, not {sure!r}"
+
+
+def _survey(path_or_text: str | Path) -> tuple[list[Document], list[Problem]]:
+    """The documents of a file, a folder or a text, and what is wrong with their YAML."""
+    if isinstance(path_or_text, str) and "\n" in path_or_text:
+        return survey_documents(path_or_text)
+    path = Path(path_or_text)
+    files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
+    surveyed = [survey_documents(read_text(file), str(file)) for file in files]
+    return [each for documents, _ in surveyed for each in documents], [each for _, found in surveyed for each in found]

@@ -1,0 +1,327 @@
+"""One execution of a contract, from the head of a graph to its evidence.
+
+    1. under the session's lock: references are resolved and preconditions judged at the head, and the *intent* (a
+    `call`
+       node with its idempotency key) is written, or the refusal with its reasons
+    2. no lock held: the executor runs the tool
+    3. under the lock again: the output is checked, postconditions judged, and one step commits the receipt with its
+       evidence, the result node and the edges
+
+A refusal or failure is an outcome that is recorded like any other; exceptions are for callers that asked for something
+impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+from agent_infra.actions.conditions import condition_text, judged
+from agent_infra.actions.contract import Contract
+from agent_infra.actions.evidence import EvidenceStore, environment
+from agent_infra.actions.executors import Call, ExecutorPool, Outcome
+from agent_infra.actions.result import ActionResult
+from agent_infra.actions.tools import Tool, ToolRegistry
+from agent_infra.clock import MICROS, new_ulid, to_datetime
+from agent_infra.content import fingerprint
+from agent_infra.errors import NotJson, SchemaMismatch
+from agent_infra.expressions import Expression
+from agent_infra.observability import mark_failed, metrics, tool_span
+from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
+
+OnCall: TypeAlias = Callable[[Step, Node], None]
+OnReceipt: TypeAlias = Callable[[Step, ActionResult], None]
+
+
+@dataclass(slots=True)
+class Execution:
+    """What is known of one execution so far."""
+
+    contract: Contract
+    tool: Tool
+    graph: StateGraph
+    agent: str | None
+    fill: Mapping[str, Any]
+    about: Mapping[str, Any]
+    key: str = ""
+    started_at: str = ""
+    bindings: dict[str, Any] = field(default_factory=dict[str, Any])
+    inputs: dict[str, Node] = field(default_factory=dict[str, Node])
+    params: dict[str, Any] = field(default_factory=dict[str, Any])
+    conditions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    call: Node | None = None
+
+
+class Orchestrator:
+    """Executes contracts: the one way from a spec to a tool call."""
+
+    def __init__(self, engine: StateEngine, tools: ToolRegistry, pool: ExecutorPool, evidence: EvidenceStore) -> None:
+        self._engine = engine
+        self._tools = tools
+        self._pool = pool
+        self._evidence = evidence
+
+    async def execute(
+        self,
+        contract: Contract,
+        graph: StateGraph,
+        *,
+        params: Mapping[str, Any] | None = None,
+        agent: str | None = None,
+        seed: Sequence[str] | None = None,
+        about: Mapping[str, Any] | None = None,
+        repeat: Node | None = None,
+        on_call: OnCall | None = None,
+        on_receipt: OnReceipt | None = None,
+    ) -> ActionResult:
+        """Execute a contract at the head of a graph.
+
+        params      values for its open parameters
+        seed        what makes this request this one, for the idempotency key; a fresh id unless given
+        about       further fields of the call node (goal, subgoal)
+        repeat      the interrupted call that this one repeats: same parameters, same idempotency key
+        on_call, on_receipt   add to the very steps that write the intent and the receipt; a refusal has no intent
+
+        Raises ToolUnknown, ContractDrift and what the state layer raises; everything else is in the result.
+        """
+        execution = Execution(
+            contract, self._tools.get(contract.tool), graph, agent or graph.agent, dict(params or {}), dict(about or {})
+        )
+        with graph.step(agent=execution.agent, durable=contract.effects == "once") as step:
+            refusal = self._prepare(execution, seed or (new_ulid(self._engine.clock.micros()),), repeat)
+            call = execution.call = self._write_call(step, execution, repeat)
+            refused = self._write_end(step, execution, refusal, on_receipt) if refusal is not None else None
+            if refused is None and on_call is not None:
+                on_call(step, call)
+        if refused is None:
+            return await self._run(execution, on_receipt)
+        graph.flush()
+        return _at(refused, graph)
+
+    # -- before the call ---------------------------------------------------------------------------
+
+    def _prepare(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> _Ending | None:
+        """Resolve and judge at the head; the refusal, or None where the call may be made."""
+        error = self._obstacle(execution, seed, repeat)
+        if error is None:
+            return None
+        metrics().refused(execution.contract.name, error["code"])
+        return _Ending("refused", None, error)
+
+    def _obstacle(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> dict[str, Any] | None:
+        contract, graph = execution.contract, execution.graph
+        execution.started_at = str(graph.version)
+        state, execution.inputs = activation(graph, contract.readings)
+        now = to_datetime(self._engine.clock.micros()).isoformat()
+        execution.bindings = state | {"agent": {"name": execution.agent}, "now": now}
+        if repeat is None:
+            params, problems = contract.resolve(execution.bindings, execution.fill)
+        else:
+            params, problems = dict(repeat.data["params"]), []
+        execution.params = params
+        execution.bindings["params"] = params
+        execution.key = (
+            repeat.data["idempotency_key"]
+            if repeat is not None
+            else fingerprint([graph.session_id, *seed, contract.name, params, contract.tool_version])
+        )
+        if problems:
+            return _error("ParametersInvalid", f"the parameters are not what action {contract.name!r} takes", problems)
+        wrong = execution.tool.check_input(params)
+        if wrong:
+            return _error("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
+        failed = self._judge(execution, "pre", contract.preconditions)
+        return _condition_error("PreconditionFailed", failed) if failed else None
+
+    def _judge(
+        self, execution: Execution, kind: Literal["pre", "post"], conditions: Sequence[Expression]
+    ) -> list[dict[str, Any]]:
+        """Evaluate conditions into the log; those that don't hold."""
+        log = [judged(kind, condition, execution.bindings) for condition in conditions]
+        execution.conditions += log
+        return [entry for entry in log if not entry["holds"]]
+
+    def _write_call(self, step: Step, execution: Execution, repeat: Node | None) -> Node:
+        contract = execution.contract
+        inputs = list(execution.inputs.values())
+        data = {
+            "action": contract.name,
+            "contract": contract.hash,
+            "tool": contract.tool,
+            "tool_version": contract.tool_version,
+            "params": execution.params,
+            "effects": contract.effects,
+            "idempotency_key": execution.key,
+            "inputs": [node.id for node in inputs],
+            "attempt": repeat.data.get("attempt", 1) + 1 if repeat is not None else 1,
+        } | dict(execution.about)
+        call = step.add_node("call", data, tool=contract.tool, labels=_inherited(inputs))
+        for node in inputs:
+            step.add_edge(call.id, node.id, "references")
+        for kind, value in contract.references(execution.bindings):
+            step.refer(kind, value)
+        return call
+
+    # -- the call and after ------------------------------------------------------------------------
+
+    async def _run(self, execution: Execution, on_receipt: OnReceipt | None) -> ActionResult:
+        contract, call = execution.contract, cast("Node", execution.call)
+        with tool_span(contract.tool, call_id=call.id, session=execution.graph.session_id) as span:
+            outcome = await self._pool.execute(
+                Call(
+                    tool=execution.tool,
+                    params=execution.params,
+                    call_id=call.id,
+                    idempotency_key=execution.key,
+                    idle=contract.timeout.idle,
+                    total=contract.timeout.total,
+                )
+            )
+            if outcome.status != "succeeded":
+                mark_failed(span, (outcome.error or {}).get("code", outcome.status))
+        metrics().called(contract.tool, outcome.status, (outcome.finished - outcome.started) / MICROS)
+        with execution.graph.step(agent=execution.agent) as step:
+            result = self._write_end(step, execution, self._judged(execution, outcome), on_receipt)
+        return _at(result, execution.graph)
+
+    def _judged(self, execution: Execution, outcome: Outcome) -> _Ending:
+        """The outcome after the output's schema and the postconditions had their say."""
+        if outcome.status != "succeeded":
+            return _Ending(outcome.status, None, outcome.error, outcome)
+        wrong = execution.tool.check_output(outcome.output)
+        if wrong:
+            error = _error("OutputInvalid", f"{execution.tool.name!r} gave what its output schema forbids", wrong)
+            return _Ending("failed", outcome.output, error, outcome)
+        state, _ = activation(execution.graph, execution.contract.postconditions)
+        execution.bindings |= state | {"result": outcome.output}
+        failed = self._judge(execution, "post", execution.contract.postconditions)
+        if failed:
+            return _Ending("failed", outcome.output, _condition_error("PostconditionFailed", failed), outcome)
+        return _Ending("succeeded", outcome.output, None, outcome)
+
+    def _write_end(
+        self, step: Step, execution: Execution, ending: _Ending, on_receipt: OnReceipt | None
+    ) -> ActionResult:
+        """Add result node, evidence, receipt and edges to an open step."""
+        call = cast("Node", execution.call)
+        node: Node | None = None
+        if ending.status == "succeeded":
+            node, ending = self._write_result(step, execution, ending)
+        seconds = (ending.outcome.finished - ending.outcome.started) / MICROS if ending.outcome else None
+        evidence = self._evidence.write(self._bundle(execution, ending, seconds))
+        receipt: dict[str, Any] = {
+            "call": call.id,
+            "status": ending.status,
+            "error": ending.error,
+            "evidence": evidence,
+            "conditions": execution.conditions,
+            "seconds": seconds,
+        }
+        written = step.add_node("receipt", receipt, labels=call.labels)
+        step.add_edge(call.id, written.id, "triggers")
+        result = ActionResult(
+            ok=ending.status == "succeeded",
+            status=ending.status,
+            output=ending.output,
+            error=ending.error,
+            evidence_cid=cast("str", evidence["$cid"]),
+            node=node,
+            version="",
+            event_id=call.id,
+            conditions=tuple(execution.conditions),
+            action=execution.contract.name,
+            tool=execution.contract.tool,
+            session=execution.graph.session_id,
+            seconds=seconds,
+        )
+        if on_receipt is not None:
+            on_receipt(step, result)
+        return result
+
+    def _write_result(self, step: Step, execution: Execution, ending: _Ending) -> tuple[Node | None, _Ending]:
+        """The result node that the contract asks for; or the failure, where its own schema refuses the output."""
+        contract, call = execution.contract, cast("Node", execution.call)
+        if contract.result is None:
+            return None, ending
+        output = ending.output
+        data = cast("dict[str, Any]", output) if isinstance(output, dict) else {"value": output}
+        key = contract.result.key_for(execution.bindings | {"result": output})
+        if key.error is not None:
+            error = _error("ReferenceUnresolved", "the result's key has no value", [key.error])
+            return None, _Ending("failed", output, error, ending.outcome)
+        try:
+            node = step.add_node(
+                contract.result.type,
+                data,
+                key=None if key.value is None else str(key.value),
+                ttl=contract.result.ttl,
+                labels=call.labels,
+            )
+        except (SchemaMismatch, NotJson) as refused:
+            error = _error("OutputInvalid", f"the output is no valid {contract.result.type!r} node", [str(refused)])
+            return None, _Ending("failed", output, error, ending.outcome)
+        step.add_edge(call.id, node.id, "causes")
+        return node, ending
+
+    def _bundle(self, execution: Execution, ending: _Ending, seconds: float | None) -> dict[str, Any]:
+        contract, outcome = execution.contract, ending.outcome
+        ran: dict[str, Any] = {}
+        if outcome is not None:
+            ran = {
+                "executor": outcome.executor,
+                "started_at": to_datetime(outcome.started).isoformat(),
+                "finished_at": to_datetime(outcome.finished).isoformat(),
+                "exit_code": outcome.exit_code,
+                "cpu_seconds": outcome.cpu_seconds,
+                "peak_memory_mb": outcome.peak_memory_mb,
+                "stdout_tail": outcome.stdout,
+                "stderr_tail": outcome.stderr,
+            }
+        return {
+            "kind": "agent_infra/evidence",
+            "format": 1,
+            "session": execution.graph.session_id,
+            "version": execution.started_at,
+            "call": cast("Node", execution.call).id,
+            "agent": execution.agent,
+            "action": contract.name,
+            "contract": contract.hash,
+            "tool": {"name": contract.tool, "version": contract.tool_version},
+            "idempotency_key": execution.key,
+            "params": execution.params,
+            "inputs": {name: {"node": node.id, "step": node.step} for name, node in execution.inputs.items()},
+            "conditions": execution.conditions,
+            "status": ending.status,
+            "output": ending.output,
+            "error": ending.error,
+            "seconds": seconds,
+            "environment": environment(),
+        } | ran
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    status: str
+    output: Any
+    error: dict[str, Any] | None
+    outcome: Outcome | None = None
+
+
+def _error(code: str, what: str, reasons: Sequence[str]) -> dict[str, Any]:
+    return {"code": code, "what": what, "why": "; ".join(reasons)}
+
+
+def _condition_error(code: str, failed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    what = "a condition does not hold" if len(failed) == 1 else f"{len(failed)} conditions do not hold"
+    return _error(code, what, [condition_text(entry) for entry in failed])
+
+
+def _inherited(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Labels go on to whatever is made from a node."""
+    return tuple(sorted({label for node in nodes for label in node.labels}))
+
+
+def _at(result: ActionResult, graph: StateGraph) -> ActionResult:
+    object.__setattr__(result, "version", graph.version)
+    return result

@@ -1,0 +1,149 @@
+"""A contract's parameters: given ones, and open ones with the domain that a policy may choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import jsonschema_rs
+
+from agent_infra.actions.schemas import pointer_of
+from agent_infra.content import JsonValue
+from agent_infra.expressions import Template
+
+_RANGES: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_SIZES: Final = ("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems")
+DOMAIN_KEYWORDS: Final = ("enum", "choices", "description", *_RANGES, *_SIZES)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A parameter whose value the contract gives: fixed, or by references."""
+
+    template: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A parameter that is left to the policy.
+
+    schema     the tool's own schema of it
+    template   what the contract narrows that to, as JSON Schema keywords; may hold references
+    required   whether the tool can't do without it
+    """
+
+    schema: Mapping[str, Any]
+    template: Template
+    required: bool
+
+    def narrowed(self, bindings: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+        """The schema of what may be chosen on these bindings; or None and the reason why there is none."""
+        found = self.template.resolve(bindings)
+        if found.error is not None:
+            return None, found.error
+        domain = cast("dict[str, Any]", found.value)
+        if isinstance(domain.get("enum"), list):
+            fitting = [choice for choice in domain["enum"] if not schema_problems(self.schema, choice)]
+            domain = {**domain, "enum": fitting}
+        try:
+            return narrow(self.schema, domain), None
+        except (jsonschema_rs.ValidationError, ValueError) as error:
+            return None, f"its domain {domain!r} is no schema: {error}"
+
+    def problems(self, value: JsonValue, bindings: Mapping[str, Any]) -> list[str]:
+        """What is wrong with a chosen value, each reason after the pointer inside the value that it is for."""
+        schema, reason = self.narrowed(bindings)
+        return [f": {reason}"] if schema is None else schema_problems(schema, value)
+
+
+Parameter: TypeAlias = Given | Open
+
+
+def narrow(schema: Mapping[str, Any], domain: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema that both a tool's and a contract's keywords hold for. Raises ValidationError if it is none.
+
+    A contract's `enum` and `description` replace the tool's: its choices are checked one by one. Of other keywords that
+    stand in both, both hold.
+    """
+    twice = {name: domain[name] for name in domain if name in schema and name not in ("enum", "description")}
+    merged = {**schema, **{name: value for name, value in domain.items() if name not in twice}}
+    if twice:
+        merged["allOf"] = [*schema.get("allOf", []), twice]
+    if not isinstance(merged.get("enum", []), list):
+        raise ValueError(f"the choices must be a list, not {merged['enum']!r}")
+    if merged.get("enum") == []:
+        raise ValueError("there is nothing to choose from")
+    jsonschema_rs.validator_for(merged, offline=True)
+    return merged
+
+
+def schema_problems(schema: Mapping[str, Any], value: JsonValue) -> list[str]:
+    """What is wrong with a value under a schema: `<pointer>: <reason>` each."""
+    validator = jsonschema_rs.validator_for(dict(schema), offline=True, validate_formats=True)
+    return [f"{_pointer(error.instance_path)}: {error.message}" for error in validator.iter_errors(value)]
+
+
+def _pointer(path: list[str | int]) -> str:
+    return pointer_of(path) if path else ""
+
+
+def equal_json(a: JsonValue, b: JsonValue) -> bool:
+    """Equality as JSON has it: 1 is 1.0, and true is not 1."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(equal_json(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal_json(value, b[name]) for name, value in a.items())
+    return a == b
+
+
+def property_schemas(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The schema of each parameter that a tool names, readable by itself: local `$ref`s are put in."""
+    properties = cast("dict[str, Any]", input_schema.get("properties", {}))
+    return {name: _standalone(schema, input_schema) for name, schema in properties.items()}
+
+
+def rest_schema(input_schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The schema of parameters that a tool doesn't name; None where it says nothing of any: then there are none."""
+    rest: Any = input_schema.get("additionalProperties", False)
+    return None if rest is False else _standalone(rest, input_schema)
+
+
+def _standalone(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(schema, dict):
+        return {} if schema is True else {"not": {}}
+    return cast("dict[str, Any]", _inlined(schema, root, ()))
+
+
+def _inlined(schema: Any, root: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(item, root, inside) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    fields = {
+        name: item if name in ("enum", "const", "default", "examples") else _inlined(item, root, inside)
+        for name, item in cast("dict[str, Any]", schema).items()
+    }
+    target = fields.get("$ref")
+    if not isinstance(target, str):
+        return fields
+    del fields["$ref"]
+    if target in inside:
+        return fields  # a schema within itself: the tool's own validator judges that deep
+    found: Any = _inlined(_target(root, target), root, (*inside, target))
+    return {**cast("dict[str, Any]", found), **fields} if isinstance(found, dict) else fields
+
+
+def _target(root: Mapping[str, Any], pointer: str) -> Any:
+    value: Any = root
+    for part in pointer.lstrip("#").strip("/").split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        if not part:
+            continue
+        if isinstance(value, list):
+            value = cast("list[Any]", value)[int(name)]
+        else:
+            value = cast("Mapping[str, Any]", value).get(name, {})
+    return value

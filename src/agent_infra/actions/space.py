@@ -1,0 +1,145 @@
+"""The action space: what may be done at one version of one session, computed from its graph.
+
+Contracts and a graph go in. Out come the legal contracts, the reasons why the others are not, and the legal specs: as
+JSON Schema, as OpenAI tools, as a list where they are finite, and as a verdict on any spec.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from agent_infra.actions.contract import Contract
+from agent_infra.actions.legality import Legality, legality_of
+from agent_infra.actions.verdict import Verdict, judge
+from agent_infra.clock import to_datetime
+from agent_infra.content import fingerprint
+from agent_infra.errors import ContractUnknown, NotEnumerable
+from agent_infra.state import StateGraph, activation
+
+
+class ActionSpace:
+    """The legal action specs of one version.
+
+    version    the version that it was computed from
+    legal      the contracts that may be executed
+    illegal    the others, each with its reason
+    fixed      the values that legal contracts give themselves, by contract and parameter
+    hash       of what is legal and what may be chosen; given values have no part in it
+    """
+
+    def __init__(self, standings: Sequence[Legality], version: str | None = None) -> None:
+        self.version = version
+        self._standings = {standing.contract.name: standing for standing in standings}
+        self._legal = {name: standing for name, standing in self._standings.items() if not standing.reasons}
+        self.legal: list[Contract] = [standing.contract for standing in self._legal.values()]
+        self.illegal: list[tuple[Contract, str]] = [
+            (standing.contract, "; ".join(standing.reasons)) for standing in standings if standing.reasons
+        ]
+        self.fixed: dict[str, dict[str, Any]] = {name: standing.given for name, standing in self._legal.items()}
+        self.hash = fingerprint({name: standing.identity() for name, standing in self._legal.items()})
+
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the legal specs, without given parameters. Nothing matches it where nothing is legal."""
+        specs = [
+            {
+                "type": "object",
+                "properties": {
+                    "tool": {"const": name},
+                    "params": standing.params_schema(),
+                    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+                },
+                "required": ["tool", "params"],
+                "additionalProperties": False,
+            }
+            for name, standing in self._legal.items()
+        ]
+        return {"anyOf": specs} if specs else {"not": {}}
+
+    def openai_tools(self) -> list[dict[str, Any]]:
+        """The legal contracts as tools of OpenAI's chat API, their open parameters as the arguments."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "description": standing.contract.description,
+                    "parameters": standing.params_schema(),
+                },
+            }
+            for name, standing in self._legal.items()
+        ]
+
+    def enumerate(self, only: str | Iterable[str] | None = None, limit: int = 10_000) -> list[dict[str, Any]]:
+        """All legal specs, or those of some contracts. Where confidence is judged, they carry the confidence 1.
+
+        Raises NotEnumerable, naming the parameter whose domain isn't finite, or where there are more than `limit`;
+        ContractUnknown.
+        """
+        specs: list[dict[str, Any]] = []
+        for name in self._wanted(only):
+            standing = self._legal.get(name)
+            for spec in _specs(standing, limit) if standing else ():
+                if self.validate(spec).ok:
+                    specs.append(spec)
+            if len(specs) > limit:
+                raise NotEnumerable(f"there are more than {limit} legal specs", mend="Raise `limit`, or use `only`.")
+        return specs
+
+    def _wanted(self, only: str | Iterable[str] | None) -> list[str]:
+        names = list(self._standings) if only is None else [only] if isinstance(only, str) else list(only)
+        unknown = next((name for name in names if name not in self._standings), None)
+        if unknown is not None:
+            raise ContractUnknown(f"there is no action {unknown!r}", mend=f"Known: {', '.join(self._standings)}.")
+        return names
+
+    def validate(self, spec: Any, *, confidence: bool = True) -> Verdict:
+        """Whether a spec may be executed, with all reasons why not at once. Takes JSON text too. Never raises.
+
+        confidence   False: don't judge it, as for specs that a rule or a person proposes
+        """
+        return judge(spec, self._standings, confidence=confidence)
+
+    def __repr__(self) -> str:
+        return f"ActionSpace(legal={[contract.name for contract in self.legal]}, hash={self.hash!r})"
+
+
+def action_space(contracts: Sequence[Contract], graph: StateGraph, agent: str | None = None) -> ActionSpace:
+    """The space of some contracts at a graph's version, for an agent."""
+    bindings, version = _bindings(contracts, graph, agent)
+    return ActionSpace([legality_of(contract, bindings) for contract in contracts], version)
+
+
+def _bindings(contracts: Sequence[Contract], graph: StateGraph, agent: str | None) -> tuple[dict[str, Any], str]:
+    """What conditions and references see, and the version that it is of."""
+    version = graph.version
+    moment = to_datetime(graph.view.as_of)
+    view = graph.at(version, moment)
+    state, _ = activation(view, [reading for contract in contracts for reading in contract.readings])
+    return state | {"agent": {"name": agent}, "now": moment.isoformat()}, version
+
+
+def _specs(standing: Legality, limit: int) -> Iterator[dict[str, Any]]:
+    """Every combination of a contract's choices; an optional parameter may be left out. Raises NotEnumerable."""
+    contract = standing.contract
+    ranges: list[list[dict[str, Any]]] = []
+    for name, choice in standing.choices.items():
+        if choice.values is None:
+            raise NotEnumerable(
+                f"the parameter {name!r} of action {contract.name!r} has no finite domain",
+                mend=f"List its values, as in {name}: {{open: {{enum: […]}}}}, or name other actions by `only`.",
+                facts={"action": contract.name, "param": name},
+            )
+        ranges.append([{name: value} for value in choice.values] + ([] if choice.required else [{}]))
+    if math.prod(len(values) for values in ranges) > limit:
+        raise NotEnumerable(
+            f"action {contract.name!r} has more than {limit} combinations of its choices",
+            mend="Raise `limit`, or use `only`.",
+            facts={"action": contract.name},
+        )
+    sure = {"confidence": 1.0} if contract.confidence is not None and contract.open else {}
+    for combination in itertools.product(*ranges):
+        params = {name: value for part in combination for name, value in part.items()}
+        yield {"tool": contract.name, "params": params} | sure

@@ -1,0 +1,259 @@
+"""The command tree. Each command opens the home, does one thing through public names, and prints it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from agent_infra import Infra, errors
+from agent_infra.cli.project import run_demo, write_project
+from agent_infra.cli.story import story_data, story_text
+from agent_infra.config import Project, default_home, find_project
+from agent_infra.errors import AgentInfraError
+from agent_infra.observability import setup_logging
+
+NOT_FOUND: Final = (
+    errors.FileMissing,
+    errors.NodeUnknown,
+    errors.VersionUnknown,
+    errors.EvidenceUnknown,
+    errors.ToolUnknown,
+    errors.ContractUnknown,
+    errors.GoalUnknown,
+    errors.EventUnknown,
+)
+CONFLICT: Final = (errors.StoreLocked, errors.LockTimeout, errors.VersionConflict, errors.DuplicateConflict)
+
+app = typer.Typer(
+    name="agent-infra",
+    help="One verifiable record of what an agent saw, was allowed to do, did, and was later rewarded for.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+session_commands = typer.Typer(help="Sessions: what happened in them.", no_args_is_help=True)
+evidence_commands = typer.Typer(help="Evidence: what one execution left.", no_args_is_help=True)
+action_commands = typer.Typer(help="Action contracts.", no_args_is_help=True)
+state_commands = typer.Typer(help="The state graph.", no_args_is_help=True)
+config_commands = typer.Typer(help="Settings and folders.", no_args_is_help=True)
+app.add_typer(session_commands, name="session")
+app.add_typer(evidence_commands, name="evidence")
+app.add_typer(action_commands, name="action")
+app.add_typer(state_commands, name="state")
+app.add_typer(config_commands, name="config")
+
+HomeOption = Annotated[Path | None, typer.Option("--home", help="The home folder.", show_default="the project's")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def main() -> None:
+    """Run the command line; end with its exit status."""
+    setup_logging()
+    try:
+        app()
+    except AgentInfraError as error:
+        print(error, file=sys.stderr)
+        sys.exit(4 if isinstance(error, NOT_FOUND) else 5 if isinstance(error, CONFLICT) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+@app.command()
+def health(as_json: JsonOption = False) -> None:
+    """Exercise every layer in a temporary home, and say what was measured."""
+    from agent_infra.health_check import main as check
+
+    raise typer.Exit(check(["--json"] if as_json else []))
+
+
+@app.command()
+def demo(folder: Annotated[Path, typer.Argument(help="Where to write the demo.")] = Path("agent-infra-demo")) -> None:
+    """Write a small project, run it, and show where to look."""
+    raise typer.Exit(run_demo(folder))
+
+
+@app.command()
+def init(folder: Annotated[Path, typer.Argument(help="The new project's folder.")]) -> None:
+    """Write a new project: tools, an action, a goal, rules, and a script that runs them."""
+    for path in write_project(folder):
+        print(path)
+    print(f"\nNow: cd {folder} && python run.py", file=sys.stderr)
+
+
+@app.command()
+def run(
+    goal: Annotated[str, typer.Argument(help="A goal file, an action file, or a text that a method knows.")],
+    session: Annotated[str | None, typer.Option(help="The session; a new one unless named.")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile a goal and execute it."""
+    with Infra.open(home) as infra:
+        result = infra.run(goal, session=session)
+    _show_run(result, as_json)
+    raise typer.Exit(0 if result.ok else 1)
+
+
+@app.command()
+def resume(
+    session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with every run that a crash or Ctrl-C interrupted; finished calls are not repeated."""
+    with Infra.open(home) as infra:
+        results = infra.resume(session)
+    if not results:
+        print("nothing to resume", file=sys.stderr)
+    for result in results:
+        _show_run(result, as_json)
+    raise typer.Exit(0 if all(result.ok for result in results) else 1)
+
+
+def _show_run(result: Any, as_json: bool) -> None:
+    if as_json:
+        _print_json(
+            {
+                "ok": result.ok,
+                "session": result.session,
+                "version": result.version,
+                "goal_id": result.goal_id,
+                "outputs": result.outputs,
+                "event_ids": list(result.event_ids),
+                "waiting": list(result.waiting),
+                "error": result.error,
+            }
+        )
+    else:
+        print(f"{result.session}: {result}")
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+@session_commands.command("list")
+def list_sessions(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """The sessions of the home, with their heads."""
+    with _reading(home) as infra:
+        found = [{"id": name, "version": infra.session(name).version} for name in infra.sessions()]
+    if as_json:
+        _print_json(found)
+    else:
+        for each in found:
+            print(each["version"])
+
+
+@session_commands.command("show")
+def show_session(session: str, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """What happened in a session, as a tree: goals, plans, calls, evidence, signals, rewards."""
+    with _reading(home) as infra:
+        _check_session(infra, session)
+        if as_json:
+            _print_json(story_data(infra, session))
+        else:
+            print(story_text(infra, session))
+
+
+# -- evidence --------------------------------------------------------------------------------------
+
+
+@evidence_commands.command("show")
+def show_evidence(cid: str, home: HomeOption = None) -> None:
+    """Print an evidence bundle as JSON."""
+    with _reading(home) as infra:
+        _print_json(infra.evidence.get(cid))
+
+
+@evidence_commands.command("verify")
+def verify_evidence(cid: str, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Recompute the hashes of a bundle and of all that it refers to; exit status 1 where one doesn't fit."""
+    with _reading(home) as infra:
+        check = infra.evidence.verify(cid)
+    if as_json:
+        _print_json({"ok": check.ok, "cid": cid, "blocks": check.blocks, "problems": list(check.problems)})
+    elif check.ok:
+        print(f"ok: {check.blocks} block{'s' if check.blocks != 1 else ''} hash to their names")
+    else:
+        print("\n".join(check.problems))
+    raise typer.Exit(0 if check.ok else 1)
+
+
+# -- actions, state, config ------------------------------------------------------------------------
+
+
+@action_commands.command("check")
+def check_actions(path: Path, home: HomeOption = None) -> None:
+    """Compile an action file or folder and print every problem with its place; exit status 1 if there is one."""
+    with Infra.open(home) as infra:
+        for contract in infra.actions.load(path):
+            print(f"ok: {contract.name} ({contract.tool} {contract.tool_version}, contract {contract.hash})")
+
+
+@state_commands.command("verify")
+def verify_state(
+    session: Annotated[str | None, typer.Argument(help="Only this session.")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Recompute the chain of hashes of every session; exit status 1 where something was changed or damaged."""
+    with _reading(home) as infra:
+        if session is not None:
+            _check_session(infra, session)
+        found = {name: infra.session(name).verify() for name in ([session] if session else infra.sessions())}
+    if as_json:
+        _print_json({name: {"ok": v.ok, "steps": v.steps, "problems": list(v.problems)} for name, v in found.items()})
+    else:
+        for name, each in found.items():
+            print(f"{name}: {'ok' if each.ok else 'NOT ok'}, {each.steps} steps, {each.nodes} nodes")
+            for problem in each.problems:
+                print(f"  {problem}")
+    raise typer.Exit(0 if all(each.ok for each in found.values()) else 1)
+
+
+@config_commands.command("show")
+def show_config(home: HomeOption = None) -> None:
+    """The settings in force, the home, and the project's folders, as JSON."""
+    from agent_infra.config import FOLDERS, load_settings
+
+    project = find_project()
+    folders = {name: getattr(project, name) for name in FOLDERS}
+    _print_json(
+        {
+            "home": str(home or default_home(project)),
+            "project": str(project.root),
+            "project_file": str(project.file.path) if project.file else None,
+            "tools": [str(path) for path in project.tools],
+            "folders": {name: str(path) if path else None for name, path in folders.items()},
+            "sources": sorted(project.sources),
+            "settings": load_settings(project).model_dump(),
+        }
+    )
+
+
+def _reading(home: Path | None) -> Infra:
+    """The home for commands that only read records: the project's own code is not loaded for them."""
+    project = find_project()
+    path = home or default_home(project)
+    if not path.is_dir():
+        raise errors.FileMissing(path, what="home", mend="Name it with --home, or run something first.")
+    return Infra.open(path, project=Project(root=project.root))
+
+
+def _check_session(infra: Infra, session: str) -> None:
+    if session not in infra.sessions():
+        raise errors.VersionUnknown(
+            f"there is no session {session!r} in this home",
+            where=str(infra.home),
+            mend="`agent-infra session list` shows those that there are.",
+        )
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))

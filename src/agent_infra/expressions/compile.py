@@ -1,0 +1,126 @@
+"""Compiling and evaluating CEL (https://github.com/google/cel-spec) on Google's C++ engine.
+
+An expression is checked once, then evaluated on plain data in microseconds. It sees only what it reads: bindings may be
+as large as they like, and need hold nothing but the read paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from cel_expr_python import cel
+
+from agent_infra.content import JsonValue
+from agent_infra.expressions.evaluation import NOW, Evaluation, engine_data, plain_value, shape_of, told
+from agent_infra.expressions.faults import Fault, engine_faults, expression_error
+from agent_infra.expressions.paths import Path, ReadsWholeGraph, describe, obstacle, path_of, reads_of, spell, values_at
+from agent_infra.expressions.rewrite import rewrite
+from agent_infra.expressions.tree import Call, Constant, ListOf, MapOf, Tree, read_tree, write_tree
+
+_ARITHMETIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_", "-_", "size"})
+
+
+class Expression:
+    """A compiled expression. `reads` are the paths that it reads from its variables.
+
+    `now` is a time: bind it to an aware datetime or ISO 8601 text. Bind every other variable to JSON values.
+    """
+
+    __slots__ = ("_boolean", "_environment", "_path", "_program", "_shape", "reads", "source")
+
+    def __init__(self, source: str, environment: cel.Env, tree: Tree, reads: tuple[Path, ...], boolean: bool) -> None:
+        self.source = source
+        self.reads = reads
+        self._boolean = boolean
+        self._environment = environment
+        self._program = environment.deserialize(write_tree(rewrite(tree)))
+        self._path = path_of(tree)
+        self._shape = shape_of(reads)
+
+    def evaluate(self, bindings: Mapping[str, Any]) -> Evaluation:
+        """The value on these bindings, or why there is none: a field is absent, types don't fit, … Never raises."""
+        try:
+            found = self._read(bindings) if self._path else self._calculate(bindings)
+        except Exception as error:  # noqa: BLE001  (whatever the bindings hold, the answer is "no value, because")
+            return Evaluation(error=str(error))
+        if self._boolean and found.ok and not isinstance(found.value, bool):
+            return Evaluation(error=f"it gives {describe(found.value)}, not true or false")
+        return found
+
+    def values(self, bindings: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """What it reads on these bindings, by path as written; absent paths are left out."""
+        return values_at(bindings, self.reads)
+
+    def _read(self, bindings: Mapping[str, Any]) -> Evaluation:
+        problem = obstacle(bindings, self.reads)
+        if problem is not None:
+            return Evaluation(error=problem)
+        (value,) = self.values(bindings).values()
+        return Evaluation(value.isoformat() if isinstance(value, datetime) else value)
+
+    def _calculate(self, bindings: Mapping[str, Any]) -> Evaluation:
+        activation = self._environment.Activation(engine_data(bindings, self._shape))
+        try:
+            result = self._program.eval(activation)
+        except RuntimeError as error:
+            return Evaluation(error=told(str(error), bindings, self.reads))
+        if result.type() == cel.Type.ERROR:
+            return Evaluation(error=told(str(result.value()), bindings, self.reads))
+        return Evaluation(plain_value(result.plain_value()))
+
+    def __repr__(self) -> str:
+        return f"Expression({self.source!r})"
+
+
+def compile_expression(source: str, variables: Sequence[str], *, boolean: bool = True) -> Expression:
+    """Compile CEL over some variables; `boolean` asks for a condition.
+
+    Raises ExpressionError with every problem: a syntax error, an unknown name, types that can't fit, a condition that
+    is never true or false, `state.nodes` read by a computed name.
+    """
+    names = tuple(variables)
+    environment = _environment(names)
+    checked_type = _check(environment, source, names)
+    tree = read_tree(environment.compile(source, disable_check=True).serialize())
+    try:
+        reads = reads_of(tree)
+    except ReadsWholeGraph as refused:
+        message = f"`{spell(refused.path)}` is read as a whole or by a computed name"
+        hint = 'name the node: state.nodes.<name> or state.nodes["<name>"]'
+        raise expression_error([Fault("DynamicPath", message, source, refused.at, hint)]) from None
+    if boolean and _never_boolean(tree, checked_type):
+        hint = "compare it, as in `… > 0` or `… != null`"
+        raise expression_error([Fault("NotBoolean", "the condition is never true or false", source, 0, hint)])
+    return Expression(source, environment, tree, reads, boolean)
+
+
+@lru_cache(maxsize=256)
+def _environment(variables: tuple[str, ...]) -> cel.Env:
+    types = {name: cel.Type.TIMESTAMP if name == NOW else cel.Type.DYN for name in variables}
+    return cel.NewEnv(variables=types)
+
+
+def _check(environment: cel.Env, source: str, variables: tuple[str, ...]) -> cel.Type | None:
+    """The type that the engine's checker finds; None where it stumbles over nothing but int beside double."""
+    try:
+        return environment.compile(source).return_type()
+    except RuntimeError as error:
+        faults = engine_faults(str(error), source, variables)
+        if faults:
+            raise expression_error(faults) from None
+        return None
+
+
+def _never_boolean(tree: Tree, checked_type: cel.Type | None) -> bool:
+    if checked_type is not None:
+        return checked_type not in (cel.Type.BOOL, cel.Type.DYN)
+    match tree:
+        case Constant() | ListOf() | MapOf():
+            return True
+        case Call(function):
+            return function in _ARITHMETIC
+        case _:
+            return False

@@ -1,0 +1,260 @@
+"""Infra: opens a home and wires the layers. The only place that knows all of them."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agent_infra import background
+from agent_infra.actions import ActionLibrary, EvidenceStore, Orchestrator, ToolRegistry
+from agent_infra.actions.executors import ExecutorPool, LocalExecutor, ProcessExecutor
+from agent_infra.clock import Clock, new_ulid
+from agent_infra.config import Project, Settings, default_home, find_project, load_settings
+from agent_infra.documents import read_documents
+from agent_infra.errors import HomeClosed, SchemaInvalid, SettingsConflict
+from agent_infra.expressions import compile_expression
+from agent_infra.platform import GpuProbe, NvmlProbe
+from agent_infra.rewards import RewardWeaver, WeaverParts, WovenReward, sources_from_config
+from agent_infra.scheduler import GDEPScheduler, KnowledgeBase, RunResult, SchedulerParts
+from agent_infra.state import Backend, LocalBackend, Node, StateGraph, caused_by_everywhere, open_home
+
+_lock = threading.RLock()
+_open: dict[Path, Infra] = {}
+_default: dict[Path, Infra] = {}
+
+
+class Infra:
+    """An open home with its layers. Get one from `Infra.open()`; use it in a `with`, or close it.
+
+    session(id)        layer 1: a session's graph; `schemas`, `blobs`
+    tools, actions     layer 2: what can be called, under which contracts; `evidence`
+    weaver             layer 3: signals in, rewards out
+    scheduler, run()   layer 4: goals to plans to results; `knowledge`
+    """
+
+    def __init__(
+        self, home: Path, project: Project, settings: Settings, *, clock: Clock | None, gpus: GpuProbe | None
+    ) -> None:
+        self.home = home
+        self.project = project
+        self.settings = settings
+        self._users = 0
+        rocksdb = settings.state.rocksdb
+        self._home = open_home(
+            home,
+            clock=clock,
+            durability=settings.durability,
+            undeclared=settings.state.undeclared_types,
+            write_buffer_mb=rocksdb.write_buffer_size_mb,
+            max_open_files=rocksdb.max_open_files,
+            compression=rocksdb.compression,
+        )
+        try:
+            self._wire(gpus or NvmlProbe())
+            self._load()
+        except BaseException:
+            self._home.close()
+            raise
+
+    def _wire(self, gpus: GpuProbe) -> None:
+        """Put the layers together, lowest first."""
+        self.engine = self._home.engine
+        self.backend: Backend = LocalBackend(self.engine)
+        self.blobs = self._home.blobs
+        self.schemas = self.engine.schemas
+        self.tools = ToolRegistry()
+        self.evidence = EvidenceStore(self.blobs)
+        self._pool = ExecutorPool([LocalExecutor(), ProcessExecutor(memory_limit_mb=self.settings.memory_limit_mb)])
+        orchestrator = Orchestrator(self.engine, self.tools, self._pool, self.evidence)
+        self.actions = ActionLibrary(self.tools, orchestrator, self.evidence)
+        self.weaver = RewardWeaver(WeaverParts(self.engine, self.blobs))
+        self.knowledge = KnowledgeBase()
+        root = self.project.root
+        self.scheduler = GDEPScheduler(SchedulerParts(self.engine, self.actions, self.knowledge, gpus, root))
+
+    def _load(self) -> None:
+        """Bring in what the project's folders hold. Raises what is wrong in them: nothing is left out in silence."""
+        project = self.project
+        self.tools.load_entry_points()
+        for path in project.tools:
+            self.tools.load_module(path)
+        if not project.tools:
+            self.tools.searched.append(f"{project.root / 'tools.py'} (not there)")
+        if project.schemas:
+            self._load_schemas(project.schemas)
+        if project.actions:
+            self.actions.load(project.actions)
+        if project.knowledge:
+            self.knowledge.load(project.knowledge)
+        if project.rules:
+            self.weaver.load_rules(project.rules)
+        for source in sources_from_config(project.sources):
+            self.weaver.add_source(source)
+
+    def _load_schemas(self, folder: Path) -> None:
+        """`schemas/<type>.json` or `.yaml` declares the node type of its name."""
+        files = (
+            [folder]
+            if folder.is_file()
+            else sorted(p for p in folder.iterdir() if p.suffix in (".json", ".yaml", ".yml"))
+        )
+        for file in files:
+            data = read_documents(file)[0].data
+            if not isinstance(data, dict | bool):
+                raise SchemaInvalid(f"{file.name} holds no schema", where=str(file), mend="A schema is a JSON object.")
+            self.schemas.register(file.stem, data)
+
+    # -- opening and closing -----------------------------------------------------------------------
+
+    @staticmethod
+    def open(
+        home: str | Path | None = None,
+        *,
+        project: Project | str | Path | None = None,
+        clock: Clock | None = None,
+        gpus: GpuProbe | None = None,
+        **settings: Any,
+    ) -> Infra:
+        """Open a home, made if it is not there. One process shares one Infra a home; each `open` wants its `close`.
+
+        home       a folder; $AGENT_INFRA_HOME or the project's .agent_infra unless given
+        project    a folder whose agent_infra.toml (or tools.py) is read; found from the working directory upwards
+        unless given settings   as `durability="os"`; they win over the environment and the project's file
+
+        Raises StoreLocked with the owner's pid, ConfigErrors, SettingsConflict, and what is wrong in the project's
+        files.
+        """
+        chosen = project if isinstance(project, Project) else find_project(project)
+        path = Path(home).expanduser().resolve() if home is not None else default_home(chosen)
+        with _lock:
+            found = _open.get(path)
+            if found is None:
+                found = _open[path] = Infra(path, chosen, load_settings(chosen, **settings), clock=clock, gpus=gpus)
+            elif settings and load_settings(found.project, **settings) != found.settings:
+                raise SettingsConflict(
+                    "this process has the home open with other settings",
+                    where=str(path),
+                    why=f"asked for {settings}",
+                    mend="Open it once, or with the same settings.",
+                )
+            found._users += 1
+            return found
+
+    def close(self) -> None:
+        """Give the home back once everyone who opened it has closed it: everything is then on the disk."""
+        with _lock:
+            if self._users == 0:
+                return
+            self._users -= 1
+            if self._users:
+                return
+            _open.pop(self.home, None)
+            _default.pop(self.home, None)
+            background.wait_for(self._stop(), twin="close from another thread")
+            self._home.close()
+
+    async def _stop(self) -> None:
+        await self.weaver.stop()
+        await self._pool.stop()
+
+    def __enter__(self) -> Infra:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Infra({str(self.home)!r}{'' if self._users else ', closed'})"
+
+    def _check_open(self) -> None:
+        if not self._users:
+            raise HomeClosed("the home was closed", where=str(self.home), mend="Open it again with Infra.open().")
+
+    # -- layer 1 -----------------------------------------------------------------------------------
+
+    def session(self, session_id: str, *, agent: str | None = None) -> StateGraph:
+        """A session's graph, made by its first step. Raises InvalidSessionId."""
+        self._check_open()
+        return StateGraph(session_id, engine=self.engine, agent=agent)
+
+    def sessions(self, where: str | None = None) -> list[str]:
+        """The ids of the sessions; `where` is a CEL condition over `session` (`id`, `version`, `step_count`)."""
+        self._check_open()
+        names = self.engine.sessions()
+        if where is None:
+            return names
+        condition = compile_expression(where, ["session"])
+        return [name for name in names if condition.evaluate({"session": self._facts(name)}).holds]
+
+    def caused_by(self, tool: str, within: float) -> list[Node]:
+        """Over all sessions: live nodes at the end of a `causes` edge from a node of that tool, created in the last
+        `within` seconds, newest first.
+        """
+        self._check_open()
+        return caused_by_everywhere(self.engine, tool, within)
+
+    def _facts(self, session: str) -> dict[str, Any]:
+        head = self.engine.head(session)
+        return {"id": session, "version": self.engine.version_of(session, head), "step_count": head.step}
+
+    # -- layer 4 -----------------------------------------------------------------------------------
+
+    def run(
+        self, goal: str | Path | Mapping[str, Any], session: str | None = None, agent: str | None = None
+    ) -> RunResult:
+        """Compile a goal and execute it, in a new session unless one is named. Raises what compiling raises."""
+        return background.wait_for(self.arun(goal, session, agent), twin="arun")
+
+    async def arun(
+        self, goal: str | Path | Mapping[str, Any], session: str | None = None, agent: str | None = None
+    ) -> RunResult:
+        """`run` for running loops."""
+        return await self.scheduler.aexecute_gdep(self._compile(goal, session, agent))
+
+    def _compile(self, goal: str | Path | Mapping[str, Any], session: str | None, agent: str | None) -> Any:
+        name = session or f"run-{new_ulid(self.engine.clock.micros())}"
+        return self.scheduler.compile_gdep(goal, state_graph=self.session(name, agent=agent))
+
+    def resume(self, session: str | None = None) -> list[RunResult]:
+        """Go on with every run that began and didn't end, of one session or of all."""
+        return background.wait_for(self.aresume(session), twin="aresume")
+
+    async def aresume(self, session: str | None = None) -> list[RunResult]:
+        """`resume` for running loops."""
+        self._check_open()
+        return await self.scheduler.aresume(session)
+
+    # -- layer 3 -----------------------------------------------------------------------------------
+
+    def save_report(self, reward: WovenReward, language: str = "en") -> Path:
+        """Write a reward's Markdown report under `<home>/reports/`, and give its path. One file a record and
+        language.
+        """
+        folder = self.home / "reports"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{reward.cid}.{language}.md"
+        path.write_text(reward.report(language=language), encoding="utf-8")
+        return path
+
+
+def default_infra() -> Infra:
+    """The default home's Infra, opened once and kept until the process ends."""
+    path = default_home(find_project())
+    with _lock:
+        found = _default.get(path)
+        if found is None:
+            found = _default[path] = Infra.open(path)
+        return found
+
+
+@atexit.register
+def _close_all() -> None:
+    for infra in list(_open.values()):
+        infra._users = 1  # pyright: ignore[reportPrivateUsage]
+        infra.close()

@@ -1,0 +1,198 @@
+"""Rule files into a rule set: all problems of all files at once, and either the whole set or nothing.
+
+A rule set may be spread over the files of a folder. Sources and rules are gathered; `required` adds up; what a set has
+only one of (window, wait, episode, clip) may be said in one file, or in several alike. Order and file names mean
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from agent_infra.documents import Document, Fields, did_you_mean, read_text, survey_documents
+from agent_infra.errors import DocumentErrors, FileMissing, Problem, RuleErrors
+from agent_infra.rewards.rule_reader import read_rule
+from agent_infra.rewards.rules import DEFAULT_LATENESS, Rule, RuleSet, SourceTerms
+
+SUFFIXES: Final = (".yaml", ".yml")
+_TOP: Final = ("version", "sources", "required", "window", "wait", "episode", "clip", "rules")
+_SOURCE: Final = ("range", "better", "weight", "lateness")
+
+
+def compile_rules(path: str | Path) -> RuleSet:
+    """The rule set of a rule file, or of all rule files of a folder. Raises FileMissing, RuleErrors."""
+    files = rule_files(path)
+    texts: list[tuple[str, str | None]] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            texts.append((read_text(file), str(file)))
+        except DocumentErrors as error:
+            problems += error.problems
+    return _compile(texts, problems)
+
+
+def compile_rule_text(text: str, file: str | None = None) -> RuleSet:
+    """The rule set of a text. Raises RuleErrors."""
+    return _compile([(text, file)], [])
+
+
+def rule_files(path: str | Path) -> list[Path]:
+    """The file itself, or a folder's rule files by name. Raises FileMissing, RuleErrors for another kind of file."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and not file.name.startswith("."))
+        if not files:
+            raise FileMissing(
+                path / "*.yaml", what="rule file", mend="Put a rule file into the folder, or name another."
+            )
+        return files
+    if not path.is_file():
+        raise FileMissing(path, what="rule file")
+    if path.suffix not in SUFFIXES:
+        hint = f"rule files end in {' or '.join(SUFFIXES)}"
+        raise RuleErrors([Problem("NotARuleFile", f"`{path.name}` is not read as rules", str(path), hint=hint)])
+    return [path]
+
+
+@dataclass(slots=True)
+class _Said:
+    """Something that a set has only one of, and where it was said."""
+
+    value: Any
+    place: str
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the files have said so far."""
+
+    problems: list[Problem]
+    sources: dict[str, tuple[SourceTerms, str]] = field(default_factory=dict[str, tuple[SourceTerms, str]])
+    rules: dict[str, Rule] = field(default_factory=dict[str, Rule])
+    single: dict[str, _Said] = field(default_factory=dict[str, _Said])
+    named: list[tuple[Fields, tuple[str | int, ...], str]] = field(
+        default_factory=list[tuple[Fields, tuple[str | int, ...], str]]
+    )
+    required: set[str] = field(default_factory=set[str])
+    declared: set[str] = field(default_factory=set[str])
+
+
+def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -> RuleSet:
+    gathered = _Gathered(problems)
+    for text, file in texts:
+        documents, unreadable = survey_documents(text, file)
+        problems += unreadable
+        if not documents and not unreadable:
+            message = "the file is empty"
+            problems.append(Problem("EmptyFile", message, file, 1, hint="a rule file begins with `version: 1`"))
+        for document in documents:
+            _read_document(document, gathered)
+    if not gathered.declared and not problems:
+        message = "no source is declared, so no signal could ever come in"
+        problems.append(Problem("NoSources", message, texts[0][1], 1, hint="add `sources:`"))
+    _check_names(gathered)
+    if problems:
+        files = {file: place for place, (_, file) in enumerate(texts)}
+        raise RuleErrors(
+            sorted(problems, key=lambda each: (files.get(each.file, -1), each.line or 0, each.column or 0))
+        )
+    single: dict[str, Any] = {name: said.value for name, said in gathered.single.items()}
+    return RuleSet(
+        sources={name: terms for name, (terms, _) in gathered.sources.items()},
+        required=tuple(gathered.required),
+        rules=tuple(gathered.rules.values()),
+        files=tuple(file for _, file in texts if file is not None),
+        **single,
+    )
+
+
+def _read_document(document: Document, gathered: _Gathered) -> None:
+    fields = Fields(document, gathered.problems)
+    if fields.mapping(known=_TOP) is None:
+        return
+    if fields.get("version") != 1 or isinstance(fields.get("version"), bool):
+        at = ("version",) if fields.has("version") else ()
+        fields.report("WrongVersion", "this is not a rule file of version 1", *at, hint="begin it with `version: 1`")
+    if fields.has("sources"):
+        for name in fields.mapping("sources") or ():
+            _read_source(fields, name, gathered)
+    if fields.has("required"):
+        names = fields.texts("required")
+        gathered.required.update(names)
+        listed = isinstance(fields.get("required"), list)
+        gathered.named += [
+            (fields, ("required", index) if listed else ("required",), name) for index, name in enumerate(names)
+        ]
+    for name in ("window", "wait"):
+        if fields.has(name):
+            _say(fields, gathered, name, fields.seconds(name))
+    if fields.has("episode"):
+        _say(fields, gathered, "episode", fields.choice(("mean", "sum", "last"), "episode"))
+    if fields.has("clip"):
+        _say(fields, gathered, "clip", fields.span("clip"))
+    for index in range(len(fields.sequence("rules"))):
+        _gather_rule(fields, index, gathered)
+
+
+def _say(fields: Fields, gathered: _Gathered, name: str, value: object) -> None:
+    """Set what a set has only one of; two files may not differ about it."""
+    if value is None:
+        return
+    said = gathered.single.setdefault(name, _Said(value, fields.place(name)))
+    if said.value != value:
+        fields.report("Contradiction", f"`{name}` is said otherwise at {said.place}", name, hint="keep one of the two")
+
+
+def _read_source(fields: Fields, name: str, gathered: _Gathered) -> None:
+    path = ("sources", name)
+    gathered.declared.add(name)
+    if fields.mapping(*path, known=_SOURCE) is None:
+        return
+    if not name.strip() or len(name) > 200:
+        fields.report("BadName", "a source's name has 1 to 200 characters", *path, key=True)
+    if not fields.has(*path, "range"):
+        message = f"source `{name}` has no range"
+        fields.report("MissingRange", message, *path, key=True, hint="write the ends of its raw values: range: [0, 5]")
+        return
+    span = fields.span(*path, "range")
+    better = fields.choice(("high", "low"), *path, "better") if fields.has(*path, "better") else "high"
+    lateness = fields.seconds(*path, "lateness") if fields.has(*path, "lateness") else DEFAULT_LATENESS
+    weight = fields.number(*path, "weight") if fields.has(*path, "weight") else None
+    if weight is not None and weight <= 0:
+        hint = "leave `weight` out for a source that is for rules only; `better: low` turns a scale round"
+        fields.report(
+            "BadWeight", f"the weight of `{name}` is {weight:g}, and must be over 0", *path, "weight", hint=hint
+        )
+    if name in gathered.sources:
+        message = f"source `{name}` is declared at {gathered.sources[name][1]} already"
+        fields.report("DuplicateSource", message, *path, key=True, hint="keep one of the two")
+    elif span is not None and better is not None and lateness is not None:
+        terms = SourceTerms(name, *span, cast("Literal['high', 'low']", better), weight, lateness)
+        gathered.sources[name] = terms, fields.place(*path)
+
+
+def _gather_rule(fields: Fields, index: int, gathered: _Gathered) -> None:
+    rule = read_rule(fields, index)
+    if rule is None:
+        return
+    first = gathered.rules.setdefault(rule.id, rule)
+    if first is not rule:
+        message = f"rule `{rule.id}` is written at {first.place} already"
+        fields.report("DuplicateRule", message, "rules", index, "id", hint="rules have different ids")
+    for effect in rule.then:
+        listed = isinstance(fields.get("rules", index, "then", "require"), list)
+        for position, name in enumerate(effect.sources):
+            path = ("rules", index, "then", "require")
+            gathered.named.append((fields, (*path, position) if listed else path, name))
+
+
+def _check_names(gathered: _Gathered) -> None:
+    """Sources that are required must be declared, in whatever file."""
+    for fields, path, name in gathered.named:
+        if name not in gathered.declared:
+            hint = did_you_mean(name, sorted(gathered.declared)) if gathered.declared else None
+            fields.report("UnknownSource", f"no source `{name}` is declared", *path, hint=hint)

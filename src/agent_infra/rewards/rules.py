@@ -1,0 +1,186 @@
+"""Rule sets: the weaving policy in force, as compiled from rule files.
+
+A rule set says which sources are let in, on what scale, and what the rules do with them. It is immutable and identified
+by its content: `hash` is the CID of `meaning`, which knows nothing of files, order, comments or layout, so the same
+policy has the same hash wherever it is written down. `contributions.py` says what a rule set makes of signals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+from agent_infra.content import JsonValue, cid_of
+from agent_infra.errors import Problem
+from agent_infra.expressions import Expression
+
+Fact: TypeAlias = Literal["signal", "session"]
+EffectKind: TypeAlias = Literal["add", "scale", "override", "veto", "require", "flag"]
+Episode: TypeAlias = Literal["mean", "sum", "last"]
+
+DEFAULT_LATENESS: Final = 86_400.0
+DEFAULT_WINDOW: Final = 30.0
+DEFAULT_WAIT: Final = 30.0
+DEFAULT_CLIP: Final = (-1.0, 1.0)
+CLIP_RULE: Final = "clip"
+"""The rule that the row of clipping the base value is under. No rule may have this id."""
+
+SIGNAL_FIELDS: Final = (
+    "source", "value", "normal", "confidence", "priority", "event_id", "session_id", "at", "evidence", "key", "refs"
+)  # fmt: skip
+SESSION_FIELDS: Final = ("id", "event_id", "agent", "tool", "action")
+FIELDS: Final[Mapping[Fact, tuple[str, ...]]] = {"signal": SIGNAL_FIELDS, "session": SESSION_FIELDS}
+"""What conditions may read of each kind of fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTerms:
+    """On what terms a source is let in.
+
+    low, high  its range, in its own unit; mapped linearly onto [-1, 1]
+    better     which end is good; `low` turns the scale round
+    weight     its share in the base value; None: for rules only
+    lateness   seconds after the event for which its signals are woven in
+    """
+
+    name: str
+    low: float
+    high: float
+    better: Literal["high", "low"] = "high"
+    weight: float | None = None
+    lateness: float = DEFAULT_LATENESS
+
+    def normal(self, value: float) -> float:
+        """A raw value on the common scale, -1 (bad) to 1 (good)."""
+        share = 2 * (value - self.low) / (self.high - self.low) - 1
+        return -share if self.better == "low" else share
+
+    def meaning(self) -> dict[str, JsonValue]:
+        """What the hash covers."""
+        return {
+            "range": [self.low, self.high],
+            "better": self.better,
+            "weight": self.weight,
+            "lateness": self.lateness,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A name in a rule's `when:`, the kind of fact it is bound to, and the condition that such a fact must satisfy."""
+
+    name: str
+    fact: Fact
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a rule does: `amount` for add, scale, override and veto, `sources` for require, `text` for flag.
+
+    An amount is a number, an expression over the rule's names, or None (`veto: true`: the lower end of `clip`).
+    """
+
+    kind: EffectKind
+    amount: Expression | float | None = None
+    sources: tuple[str, ...] = ()
+    text: str = ""
+
+    def meaning(self) -> JsonValue:
+        """What the hash covers."""
+        if self.kind == "require":
+            return list[JsonValue](sorted(self.sources))
+        if self.kind == "flag":
+            return self.text
+        if isinstance(self.amount, Expression):
+            return _tokens(self.amount.source)
+        return True if self.amount is None else self.amount
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: for every combination of facts that satisfies `when`, it fires and does what `then` says."""
+
+    id: str
+    salience: float
+    when: tuple[Binding, ...]
+    then: tuple[Effect, ...]
+    place: str = field(default="", compare=False)
+
+    def meaning(self) -> dict[str, JsonValue]:
+        """What the hash covers: neither the file nor how an expression is spaced."""
+        return {
+            "id": self.id,
+            "salience": self.salience,
+            "when": {binding.name: [binding.fact, _tokens(binding.condition.source)] for binding in self.when},
+            "then": {effect.kind: effect.meaning() for effect in self.then},
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleSet:
+    """A weaving policy. Without any rule file: no sources, no rules, and every reward unscored.
+
+    required  sources without which an event is unscored
+    window    seconds around an event in which a signal without event id may belong to it
+    wait      seconds that `weave_reward` waits for expected sources unless told otherwise
+    episode   how the events of one result combine
+    clip      the ends of the scale of one event's value
+    rules     by descending salience, then id
+    problems  what kept a newer set from coming into force; empty where this is the newest
+    files     where it was read
+    """
+
+    sources: Mapping[str, SourceTerms] = field(default_factory=lambda: MappingProxyType({}))
+    required: tuple[str, ...] = ()
+    window: float = DEFAULT_WINDOW
+    wait: float = DEFAULT_WAIT
+    episode: Episode = "mean"
+    clip: tuple[float, float] = DEFAULT_CLIP
+    rules: tuple[Rule, ...] = ()
+    problems: tuple[Problem, ...] = field(default=(), compare=False)
+    files: tuple[str, ...] = field(default=(), compare=False)
+    meaning: dict[str, JsonValue] = field(init=False, repr=False, compare=False)
+    hash: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ordered = sorted(self.rules, key=lambda rule: (-rule.salience, rule.id))
+        object.__setattr__(self, "rules", tuple(ordered))
+        object.__setattr__(self, "required", tuple(sorted(set(self.required))))
+        object.__setattr__(self, "sources", MappingProxyType(dict(sorted(self.sources.items()))))
+        object.__setattr__(self, "meaning", self._meaning())
+        object.__setattr__(self, "hash", cid_of(self.meaning))
+
+    def _meaning(self) -> dict[str, JsonValue]:
+        return {
+            "version": 1,
+            "sources": {name: terms.meaning() for name, terms in self.sources.items()},
+            "required": list(self.required),
+            "window": self.window,
+            "wait": self.wait,
+            "episode": self.episode,
+            "clip": list(self.clip),
+            "rules": {rule.id: rule.meaning() for rule in self.rules},
+        }
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is declared: no rule file is in force."""
+        return not self.sources and not self.rules
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """Sources that a complete reward has: those with a weight, and the required ones."""
+        weighted = {name for name, terms in self.sources.items() if terms.weight is not None}
+        return tuple(sorted(weighted | set(self.required)))
+
+
+_TOKEN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\w+|[<>=!]=|&&|\|\||\S""")
+
+
+def _tokens(source: str) -> str:
+    """An expression with one space between its tokens, so that its spacing is no part of a rule's meaning."""
+    return " ".join(_TOKEN.findall(source))

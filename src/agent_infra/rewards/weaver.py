@@ -1,0 +1,302 @@
+"""RewardWeaver, the face of layer 3: signals in, woven rewards out.
+
+Weaving an event means: take its signals from the ledger, let the rule set in force conclude, keep the conclusion.
+Without new evidence there is nothing to conclude: the stored record is given, whatever rules are in force now. New
+evidence gives a new version that supersedes the old one; when it becomes too late for what is missing, the same version
+is kept once more, as closed.
+
+Waiting is for the evidence only: the sources are told which event wants them, and the waiter is woken by what comes in.
+When the time is over, what is missing is named; it is never filled in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from agent_infra import opening
+from agent_infra.background import on_loop, wait_for
+from agent_infra.clock import MICROS
+from agent_infra.errors import EventUnknown, FileMissing, Problem, RuleErrors, SignalRefused, SourceInvalid
+from agent_infra.observability import get_logger, metrics
+from agent_infra.rewards.arrivals import Arrivals
+from agent_infra.rewards.compile import compile_rules
+from agent_infra.rewards.contributions import conclude, weigh
+from agent_infra.rewards.ledger import Ledger, episode_key, reward_key
+from agent_infra.rewards.rules import RuleSet
+from agent_infra.rewards.signals import Event, Receipt, Signal, check_signal, referred_cid, refusal
+from agent_infra.rewards.sources import Sink, Source, SourceHealth
+from agent_infra.rewards.woven import (
+    WovenReward,
+    closed_record,
+    episode_record,
+    event_record,
+    evidence_ids,
+    is_closing,
+    part_rows,
+)
+from agent_infra.state import BlobStore, StateEngine
+
+_log = get_logger(__name__)
+
+
+class Rewardable(Protocol):
+    """What `weave_reward` takes: the result of a run."""
+
+    @property
+    def event_ids(self) -> Sequence[str]:
+        """The calls that were made."""
+        ...
+
+    @property
+    def session(self) -> str:
+        """The session that they were made in."""
+        ...
+
+
+@dataclass(slots=True)
+class WeaverParts:
+    """What a weaver works with. Weavers of one home share their parts."""
+
+    engine: StateEngine
+    blobs: BlobStore
+    rules: RuleSet = field(default_factory=RuleSet)
+    rules_path: Path | None = None
+    sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class RewardWeaver:
+    """Takes signals in and weaves them into rewards. Without `parts` it is the default home's."""
+
+    def __init__(self, parts: WeaverParts | None = None) -> None:
+        self.parts: WeaverParts = parts or opening.default_infra().weaver.parts
+        self._ledger = Ledger(self.parts.engine, self.parts.blobs)
+
+    # -- rules -------------------------------------------------------------------------------------------------------
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rule set in force. Its `problems` say why a newer one is not."""
+        return self.parts.rules
+
+    def load_rules(self, path: str | Path) -> RuleSet:
+        """Put the rule file, or the folder of rule files, at `path` into force.
+
+        Raises FileMissing, RuleErrors with all problems; the set in force is then left as it is.
+        """
+        rules = compile_rules(path)
+        with self.parts.lock:
+            self.parts.rules_path = Path(path).absolute()
+            self._enforce(rules)
+        return rules
+
+    def reload_rules(self) -> RuleSet:
+        """Read the rules again from where they were loaded, and give the set that is in force after that.
+
+        What doesn't compile (also half-written, empty, or gone) leaves the whole old set in force, with the problems in
+        its `problems`. Weaving goes on meanwhile: an event is woven under the one set that was in force as it began.
+        """
+        with self.parts.lock:
+            path = self.parts.rules_path
+            if path is None:
+                return self.parts.rules
+            try:
+                self._enforce(compile_rules(path))
+            except (RuleErrors, FileMissing) as error:
+                problems = _problems(error, path)
+                _log.warning("rules_not_reloaded", path=str(path), problems=[str(problem) for problem in problems])
+                self.parts.rules = replace(self.parts.rules, problems=problems)
+            return self.parts.rules
+
+    def _enforce(self, rules: RuleSet) -> None:
+        """Keep what the rules mean under their hash, and swap the set in force."""
+        self._ledger.keep_block(rules.meaning)
+        self.parts.rules = rules
+
+    # -- signals -----------------------------------------------------------------------------------------------------
+
+    def add_source(self, source: Source) -> None:
+        """Start an adapter; its signals come in from now on. Raises SourceInvalid where its name is taken."""
+        sources = self.parts.sources
+        with self.parts.lock:
+            if source.name in sources:
+                raise SourceInvalid(
+                    f"there is a source {source.name!r} already", mend="Give it another name, or stop the first."
+                )
+            sources[source.name] = source
+        source.start(Sink(self.ingest, self._ledger.receipt, self.parts.engine.clock))
+
+    def health(self) -> dict[str, SourceHealth]:
+        """How each source is doing, by name: why a signal is missing stands here."""
+        return {name: source.health for name, source in sorted(self.parts.sources.items())}
+
+    async def stop(self) -> None:
+        """Stop and forget all sources."""
+        with self.parts.lock:
+            sources = list(self.parts.sources.values())
+            self.parts.sources.clear()
+        await asyncio.gather(*(on_loop(source.stop()) for source in sources))
+
+    def ingest(self, signal: Signal) -> Receipt:
+        """Take in a signal: check it, keep it in the ledger of its event's session, wake who waits for it.
+
+        Raises SignalRefused, whose `facts["reason"]` is one of the words that `check_signal` lists, and
+        DuplicateConflict where its key is taken by another body.
+        """
+        try:
+            receipt = self._take(signal)
+        except SignalRefused:
+            metrics().signalled(signal.source if signal.source in self.rules.sources else "undeclared", "refused")
+            raise
+        metrics().signalled(signal.source, receipt.status)
+        return receipt
+
+    def _take(self, signal: Signal) -> Receipt:
+        rules = self.rules
+        checked = check_signal(signal, rules)
+        event = self._event_of(signal, checked.event_id)
+        cid = referred_cid(checked.evidence)
+        if cid is not None and not self.parts.blobs.has(cid):
+            why = f"its evidence refers to {cid}, which this home doesn't hold"
+            raise refusal(signal, "unknown_evidence", why, "Put the content into infra.blobs first.")
+        arrived = self.parts.engine.clock.micros()
+        late = arrived > event.created + round(rules.sources[checked.source].lateness * MICROS)
+        receipt = self._ledger.append(checked, event, arrived=arrived, late=late)
+        self.parts.arrivals.ring(event.id)
+        return receipt
+
+    def _event_of(self, signal: Signal, event_id: str) -> Event:
+        try:
+            event = self._ledger.event(event_id)
+        except EventUnknown as error:
+            raise refusal(signal, "unknown_event", error.what, error.mend) from None
+        if signal.session_id not in (None, event.session_id):
+            why = f"its session is {signal.session_id!r}, and the event's is {event.session_id!r}"
+            raise refusal(signal, "wrong_session", why, "Leave session_id out, or send the event's own.")
+        return event
+
+    # -- weaving -----------------------------------------------------------------------------------------------------
+
+    def weave(self, event_id: str, wait: float = 0) -> WovenReward:
+        """The reward of an event, after waiting up to `wait` seconds for the sources that are expected and may still
+        speak.
+
+        With 0, what has arrived is woven; sources are told of the event in either case. Raises EventUnknown.
+        """
+        if wait <= 0:
+            event = self._ledger.event(event_id)
+            self._tell([event], self.rules)
+            return self._weave(event)
+        return wait_for(self._weave_later(event_id, wait), twin="weaver.aweave")
+
+    async def aweave(self, event_id: str, wait: float = 0) -> WovenReward:
+        """`weave` for running loops."""
+        return await on_loop(self._weave_later(event_id, wait))
+
+    def weave_reward(self, result: Rewardable, wait: float | None = None) -> WovenReward:
+        """The reward of all events of a result, combined as the rule set's `episode:` says.
+
+        wait  seconds to wait for expected sources, for all events together; None: the rule set's `wait:`
+
+        The reward of one event is that event's own record. Raises EventUnknown.
+        """
+        return wait_for(self._weave_result(result, wait), twin="weaver.aweave_reward")
+
+    async def aweave_reward(self, result: Rewardable, wait: float | None = None) -> WovenReward:
+        """`weave_reward` for running loops."""
+        return await on_loop(self._weave_result(result, wait))
+
+    async def _weave_later(self, event_id: str, wait: float) -> WovenReward:
+        event = self._ledger.event(event_id)
+        await self._gather([event], wait)
+        return await asyncio.to_thread(self._weave, event)
+
+    async def _weave_result(self, result: Rewardable, wait: float | None) -> WovenReward:
+        events = [self._ledger.event(id) for id in dict.fromkeys(result.event_ids)]
+        await self._gather(events, self.rules.wait if wait is None else wait)
+        return await asyncio.to_thread(self._weave_episode, events, result.session)
+
+    def _weave_episode(self, events: Sequence[Event], session: str) -> WovenReward:
+        parts = [self._weave(event) for event in events]
+        if len(parts) == 1:
+            return parts[0]
+        rules, now = self.rules, self.parts.engine.clock.micros()
+        if rules.is_empty or not parts:
+            return self._ledger.seal(episode_record(parts, rules, session, now=now))
+        key = episode_key([event.id for event in events])
+        stored = self._ledger.reward(session, key)
+        if stored is not None and stored.record["parts"] == part_rows(parts):
+            return stored
+        previous = stored.cid if stored is not None else None
+        record = episode_record(parts, rules, session, now=now, previous=previous)
+        return self._ledger.keep(session, key, record) or self._weave_episode(events, session)
+
+    def _weave(self, event: Event) -> WovenReward:
+        """Conclude about one event from what is in the ledger now."""
+        rules, now = self.rules, self.parts.engine.clock.micros()
+        key = reward_key(event.id)
+        signals = self._ledger.signals(event)
+        stored = self._ledger.reward(event.session_id, key)
+        if stored is not None and stored.evidence == evidence_ids(signals):
+            if not is_closing(stored, now):
+                return stored
+            record = closed_record(stored, now)
+        else:
+            conclusion = conclude(signals, rules, self._ledger.session_facts(event))
+            previous = stored.cid if stored is not None else None
+            record = event_record(conclusion, rules, event, now=now, previous=previous)
+            if rules.is_empty:
+                return self._ledger.seal(record)
+        kept = self._ledger.keep(event.session_id, key, record)
+        if kept is None:
+            return self._weave(event)
+        metrics().wove(kept.status)
+        return kept
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _gather(self, events: Sequence[Event], wait: float) -> None:
+        """Tell sources of the events, and wait until every expected one has spoken or the time is over."""
+        rules = self.rules
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + wait
+        with self.parts.arrivals.listen(event.id for event in events) as bell:
+            await asyncio.to_thread(self._tell, events, rules)
+            while (left := deadline - clock.time()) > 0:
+                bell.still()
+                if not await asyncio.to_thread(self._awaited, events, rules) or not await bell.heard(left):
+                    return
+
+    def _tell(self, events: Iterable[Event], rules: RuleSet) -> None:
+        """Tell every adapter whose signal an event lacks, and that is not too late by now."""
+        for event in events:
+            for name in self._silent(event, rules):
+                source = self.parts.sources.get(name)
+                if source is not None:
+                    source.watch(replace(event, until=_until(event, name, rules)))
+
+    def _awaited(self, events: Iterable[Event], rules: RuleSet) -> bool:
+        """Whether an expected source may still speak about one of the events."""
+        return any(name in rules.expected for event in events for name in self._silent(event, rules))
+
+    def _silent(self, event: Event, rules: RuleSet) -> list[str]:
+        """The declared sources that have given no signal that counts, and still may."""
+        now = self.parts.engine.clock.micros()
+        spoken = {item.signal.source for item in weigh(self._ledger.signals(event), rules) if item.counts}
+        return [name for name in rules.sources if name not in spoken and now <= _until(event, name, rules)]
+
+
+def _until(event: Event, source: str, rules: RuleSet) -> int:
+    return event.created + round(rules.sources[source].lateness * MICROS)
+
+
+def _problems(error: RuleErrors | FileMissing, path: Path) -> tuple[Problem, ...]:
+    if isinstance(error, RuleErrors):
+        return error.problems
+    return (Problem("FileMissing", error.what, str(path), hint=error.mend),)

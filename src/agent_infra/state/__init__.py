@@ -1,0 +1,91 @@
+"""Layer 1, the state graph: the only source of truth.
+
+Data comes in by `graph.step()` (checked by the schema broker, written as one atomic batch with its new head) and
+leaves by `graph.at()`, `graph.nodes()` and the other reads, each as of a version and a moment.
+
+    model      Node, Edge, Version: the records
+    graph      StateGraph: the face; step: what is on its way into a version
+    backend    what a graph is a face over; local: that of this process
+    engine     sessions, heads, branches; the one writer
+    batch      a step as rows
+    view       every read; query: nodes by index
+    keys, records   rows' keys and values
+    causality  what led to what; diff: what differs
+    retention  pins, lines, what is readable; collect, removal: what is removed
+    watch      each move of a head, once and in order
+    schemas    the broker; standard: types every home knows; compatibility
+    locks      who may write when; leases: who leads; permissions: who may see and change what
+    everywhere questions over all sessions
+    blobs      content by hash
+    activation what conditions see
+    home       a folder and its owner
+    stores/    where rows live
+"""
+
+from agent_infra.state.activation import Reading, activation
+from agent_infra.state.backend import Acting, Backend, Reader, Terms, Writer
+from agent_infra.state.blobs import BlobStore
+from agent_infra.state.collect import Collected
+from agent_infra.state.diff import Diff
+from agent_infra.state.engine import StateEngine
+from agent_infra.state.everywhere import caused_by as caused_by_everywhere
+from agent_infra.state.graph import StateGraph
+from agent_infra.state.home import Home, open_home, open_memory
+from agent_infra.state.leases import Lease
+from agent_infra.state.local import LocalBackend
+from agent_infra.state.model import (
+    LEDGER,
+    Edge,
+    Lifecycle,
+    Node,
+    NodeDraft,
+    StepDraft,
+    Verification,
+    Version,
+    VersionId,
+    check_session_id,
+)
+from agent_infra.state.query import Explanation, Page, Query
+from agent_infra.state.retention import Retention
+from agent_infra.state.schemas import Schema, SchemaBroker
+from agent_infra.state.step import Step
+from agent_infra.state.watch import Change
+
+__all__ = [
+    "LEDGER",
+    "Acting",
+    "Backend",
+    "BlobStore",
+    "Change",
+    "Collected",
+    "Diff",
+    "Edge",
+    "Explanation",
+    "Home",
+    "Lease",
+    "Lifecycle",
+    "LocalBackend",
+    "Node",
+    "NodeDraft",
+    "Page",
+    "Query",
+    "Reader",
+    "Reading",
+    "Retention",
+    "Schema",
+    "SchemaBroker",
+    "StateEngine",
+    "StateGraph",
+    "Step",
+    "StepDraft",
+    "Terms",
+    "Verification",
+    "Version",
+    "VersionId",
+    "Writer",
+    "activation",
+    "caused_by_everywhere",
+    "check_session_id",
+    "open_home",
+    "open_memory",
+]

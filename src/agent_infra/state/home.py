@@ -1,0 +1,112 @@
+"""A home folder, and the one process that owns it.
+
+<home>/lock     flock of the owner, with its pid
+<home>/state/   the store
+<home>/blobs/   large content
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Literal
+
+from agent_infra.clock import Clock
+from agent_infra.errors import StoreFormat, StoreLocked
+from agent_infra.state import keys, records
+from agent_infra.state.blobs import BlobStore
+from agent_infra.state.engine import Durability, StateEngine
+from agent_infra.state.stores import Compression, MemoryStore, RocksStore, Store
+
+
+class Home:
+    """An opened home: its lock, its engine, its blobs."""
+
+    def __init__(self, path: Path | None, engine: StateEngine, blobs: BlobStore, lock: int | None) -> None:
+        self.path = path
+        self.engine = engine
+        self.blobs = engine.blobs = blobs
+        self._lock = lock
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Bring everything onto the disk and let others in. Safe to call twice, and in a forked child."""
+        if os.getpid() != self._pid or self._lock == -1:
+            return
+        self.engine.store.sync()
+        self.engine.store.close()
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = -1
+
+
+def open_home(
+    path: Path,
+    *,
+    clock: Clock | None = None,
+    durability: Durability = "group",
+    undeclared: Literal["warn", "refuse"] = "warn",
+    write_buffer_mb: int = 16,
+    max_open_files: int = 256,
+    compression: Compression = "lz4",
+) -> Home:
+    """Open a home, made if it is not there. Raises StoreLocked with the owner's pid, StoreFormat, StoreDamaged."""
+    path.mkdir(parents=True, exist_ok=True)
+    lock = _take_lock(path)
+    try:
+        store = RocksStore(
+            path / "state", write_buffer_mb=write_buffer_mb, max_open_files=max_open_files, compression=compression
+        )
+        try:
+            _check_format(store, path)
+            engine = StateEngine(store, clock=clock, durability=durability, undeclared=undeclared)
+        except BaseException:
+            store.close()
+            raise
+    except BaseException:
+        os.close(lock)
+        raise
+    return Home(path, engine, BlobStore(store, path / "blobs"), lock)
+
+
+def open_memory(*, clock: Clock | None = None, undeclared: Literal["warn", "refuse"] = "warn") -> Home:
+    """A home in memory: nothing of it is left when the process ends."""
+    store = MemoryStore()
+    _check_format(store, Path("memory"))
+    engine = StateEngine(store, clock=clock, durability="os", undeclared=undeclared)
+    return Home(None, engine, BlobStore(store), None)
+
+
+def _take_lock(path: Path) -> int:
+    """flock goes with the process, however it ends; the pid inside is for whoever finds the door shut."""
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise StoreLocked(
+            f"the home is owned by process {pid}",
+            where=str(path),
+            why="one process at a time owns an embedded home",
+            mend="Work through that process, end it, or open another home.",
+            facts={"pid": int(pid) if pid.isdigit() else None, "home": str(path)},
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    return lock
+
+
+def _check_format(store: Store, path: Path) -> None:
+    """Write the format number into a new store, and refuse one of another format."""
+    found = store.get(keys.FORMAT)
+    if found is None:
+        store.write([(keys.FORMAT, str(records.FORMAT_NUMBER).encode())], sync=True)
+    elif found != str(records.FORMAT_NUMBER).encode():
+        raise StoreFormat(
+            f"the home has format {found.decode(errors='replace')}, this version reads format {records.FORMAT_NUMBER}",
+            where=str(path),
+            mend="Open it with the version that wrote it.",
+            facts={"found": found.decode(errors="replace"), "reads": records.FORMAT_NUMBER},
+        )

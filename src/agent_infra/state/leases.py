@@ -1,0 +1,144 @@
+"""Leases: who leads a session for a while, with a token that grows with each new owner.
+
+A step that carries a lease is committed only while that lease is the newest and still runs, so an owner that stalled (a
+long pause, a dead network) can't write over its successor's work. Leases are renewed on a thread of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from agent_infra.clock import MICROS
+from agent_infra.errors import LeaseHeld, LeaseLost
+from agent_infra.state import keys, records
+from agent_infra.state.model import StepDraft
+
+if TYPE_CHECKING:
+    from agent_infra.state.backend import Backend
+    from agent_infra.state.engine import StateEngine
+
+
+class LeaseRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A session's lease as stored: overwritten in place, its token only ever grows."""
+
+    token: int
+    owner: str
+    expires: int
+
+
+_decode = msgspec.msgpack.Decoder(LeaseRecord).decode
+
+
+class Lease:
+    """The right to lead a session until `release`, kept by renewing. Use it in a `with`; give it to
+    `graph.step(lease=…)`.
+    """
+
+    def __init__(self, backend: Backend, session: str, owner: str, seconds: float, token: int) -> None:
+        self.session = session
+        self.owner = owner
+        self.token = token
+        self._backend = backend
+        self._seconds = seconds
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Lease:
+        threading.Thread(target=self._keep, name=f"lease-{self.session}", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _keep(self) -> None:
+        """Renew at a third of the time, until the lease is released or lost; a lost one shows at the next commit."""
+        while not self._ended.wait(self._seconds / 3):
+            try:
+                self.renew()
+            except LeaseLost:
+                return
+
+    def renew(self) -> None:
+        """Make it run for its full time again. Raises LeaseLost."""
+        self._backend.renew_lease(self, self._seconds)
+
+    def release(self) -> None:
+        """Let others lead. Harmless for a lease that is lost."""
+        self._ended.set()
+        self._backend.release_lease(self, self._seconds)
+
+
+def take_lease(engine: StateEngine, session: str, owner: str, seconds: float, timeout: float) -> int:
+    """Take a session's lease for `seconds`; its token. Taking over one that ran out is noted in `_control`.
+
+    Raises LeaseHeld.
+    """
+    with engine.writing(session, agent=owner, expect=None, timeout=timeout):
+        held = stored_lease(engine, session)
+        now = engine.clock.micros()
+        if held is not None and held.expires > now:
+            raise LeaseHeld(
+                f"session {session!r} is led by {held.owner!r}",
+                why=f"its lease runs for another {(held.expires - now) / MICROS:.1f} s",
+                mend="Wait until it is released or runs out.",
+                facts={"session": session, "owner": held.owner, "token": held.token},
+            )
+        token = held.token + 1 if held is not None else 1
+        _write(engine, session, token, owner, seconds)
+        if held is not None and held.expires != 0:
+            _note_expiry(engine, session, held)
+    return token
+
+
+def renew_lease(engine: StateEngine, lease: Lease, seconds: float) -> None:
+    """Make a lease run for its full time again. Raises LeaseLost."""
+    with engine.writing(lease.session, agent=lease.owner, expect=None, timeout=seconds):
+        check_lease(engine, lease)
+        _write(engine, lease.session, lease.token, lease.owner, seconds)
+
+
+def release_lease(engine: StateEngine, lease: Lease, seconds: float) -> None:
+    """Let others lead, if the lease is still the newest."""
+    with engine.writing(lease.session, agent=lease.owner, expect=None, timeout=seconds):
+        held = stored_lease(engine, lease.session)
+        if held is not None and held.token == lease.token:
+            _write(engine, lease.session, lease.token, lease.owner, 0)
+
+
+def check_lease(engine: StateEngine, lease: Lease) -> None:
+    """Raises LeaseLost unless a lease is its session's newest and still runs; called under the session's lock."""
+    held = stored_lease(engine, lease.session)
+    now = engine.clock.micros()
+    if held is None or held.token != lease.token or held.expires <= now:
+        newer = held is not None and held.token != lease.token
+        raise LeaseLost(
+            f"{lease.owner!r} no longer leads session {lease.session!r}",
+            why=f"{held.owner!r} took over with token {held.token}"
+            if held is not None and newer
+            else "its lease ran out",
+            mend="Stop this work; take the lease again and read the new head.",
+            facts={"session": lease.session, "token": lease.token, "newest": held.token if held is not None else None},
+        )
+
+
+def stored_lease(engine: StateEngine, session: str) -> LeaseRecord | None:
+    """A session's lease, run out or not."""
+    row = engine.store.get(keys.lease(session))
+    return _decode(row) if row else None
+
+
+def _write(engine: StateEngine, session: str, token: int, owner: str, seconds: float) -> None:
+    expires = engine.clock.micros() + round(seconds * MICROS) if seconds else 0
+    engine.store.write([(keys.lease(session), records.pack(LeaseRecord(token, owner, expires)))])
+    engine.settle(engine.ticket())
+
+
+def _note_expiry(engine: StateEngine, session: str, held: LeaseRecord) -> None:
+    data = {"kind": "lease_expired", "session": session, "owner": held.owner, "token": held.token}
+    with engine.writing("_control", agent=None, expect=None, timeout=30.0):
+        engine.commit("_control", StepDraft(nodes=[engine.schemas.draft("alarm", data)]))

@@ -1,0 +1,251 @@
+"""The backend of the process that owns the home: each operation straight on its engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from agent_infra.errors import VersionUnknown
+from agent_infra.state import causality, leases
+from agent_infra.state import watch as watching
+from agent_infra.state.backend import Acting, Terms
+from agent_infra.state.collect import Collected
+from agent_infra.state.diff import Diff, diff_versions
+from agent_infra.state.engine import StateEngine
+from agent_infra.state.leases import Lease, check_lease
+from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version, VersionId
+from agent_infra.state.permissions import Guard
+from agent_infra.state.query import Explanation, Page, Query, explain_query, run_query
+from agent_infra.state.retention import Retention
+from agent_infra.state.verify import verify_lineage
+from agent_infra.state.view import Place, View, seconds_before
+from agent_infra.state.watch import Change
+
+LOCK_WAIT: Final = 5.0
+"""Seconds to wait for another writer of a session, unless a step says otherwise."""
+
+
+class LocalReader:
+    """One session of an engine, from its head or from one place, to everyone or by one agent's rights."""
+
+    __slots__ = ("as_of", "engine", "guard", "place", "session")
+
+    def __init__(
+        self, engine: StateEngine, session: str, place: Place | None, as_of: int | None, guard: Guard | None
+    ) -> None:
+        self.engine = engine
+        self.session = session
+        self.place = place
+        self.as_of = as_of
+        self.guard = guard
+
+    @property
+    def view(self) -> View:
+        return self.engine.view(self.session, self.place, self.as_of, self.guard)
+
+    @property
+    def version(self) -> str:
+        if self.place is not None:
+            return self.engine.version_of(self.session, self.place)
+        head = self.engine.head(self.session)
+        return VersionId(self.engine.version_of(self.session, head), head.seq)
+
+    @property
+    def stale(self) -> bool:
+        return self.place is None and self.engine.locks.held(self.session)
+
+    def history(self) -> list[Version]:
+        return self.view.history(self.engine.keeping.readable)
+
+    def verify(self) -> Verification:
+        return verify_lineage(self.engine, self.view)
+
+    def node(self, id: str) -> Node:
+        return self.view.node(id)
+
+    def latest(self, name: str) -> Node | None:
+        return self.view.latest(name)
+
+    def nodes(self, query: Query) -> Page:
+        return run_query(self.view, query)
+
+    def explain(self, query: Query) -> Explanation:
+        return explain_query(self.view, query)
+
+    def edges(self, node_id: str) -> list[Edge]:
+        return self.view.edges(node_id)
+
+    def caused_by(self, tool: str, within: float) -> list[Node]:
+        view = self.view
+        return view.caused_by(tool, seconds_before(view.as_of, within))
+
+    def ancestors(self, id: str, edges: Collection[str] | None, depth: int | None) -> list[Node]:
+        return causality.ancestors(self.view, id, edges, depth)
+
+    def descendants(self, id: str, edges: Collection[str] | None, depth: int | None) -> list[Node]:
+        return causality.descendants(self.view, id, edges, depth)
+
+    def path(self, start: str, end: str) -> list[Node]:
+        return causality.path(self.view, start, end)
+
+
+class LocalWriter:
+    """One step of a session whose write lock is held."""
+
+    __slots__ = ("_engine", "_session", "_terms", "step", "ticket")
+
+    def __init__(self, engine: StateEngine, session: str, terms: Terms) -> None:
+        self._engine = engine
+        self._session = session
+        self._terms = terms
+        self.step = engine.head(session).step + 1
+        self.ticket: int | None = None
+
+    @property
+    def now(self) -> int:
+        return self._engine.clock.micros()
+
+    def draft(
+        self,
+        type: str,
+        data: Mapping[str, Any],
+        *,
+        key: str | None,
+        ttl: float | None,
+        owner: str | None,
+        tool: str | None,
+        permissions: Mapping[str, Any] | None,
+        labels: Sequence[str],
+    ) -> NodeDraft:
+        return self._engine.schemas.draft(
+            type, data, key=key, ttl=ttl, owner=owner, tool=tool, permissions=permissions, labels=labels
+        )
+
+    def commit(self, draft: StepDraft) -> Version:
+        if self._terms.lease is not None:
+            check_lease(self._engine, self._terms.lease)
+        if self._terms.acting is not None:
+            _check_rights(_guard(self._engine, self._terms.acting), self._engine.view(self._session), draft)
+        version, self.ticket = self._engine.commit(self._session, draft)
+        return version
+
+
+def _guard(engine: StateEngine, acting: Acting) -> Guard:
+    return Guard(acting.name, acting.roles, engine.schemas)
+
+
+def _check_rights(guard: Guard, view: View, draft: StepDraft) -> None:
+    """Whether the agent may change what a step changes. Raises PermissionRefused."""
+    for node in draft.nodes:
+        guard.check_add(node.type, view.session)
+        older = view.latest_keyed(node.key) if node.key is not None else None
+        if older is not None:
+            guard.check_change(older)
+    for id, _ in draft.removals:
+        guard.check_change(view.node(id))
+
+
+class LocalBackend:
+    """The sessions of this process's own engine."""
+
+    __slots__ = ("engine",)
+
+    def __init__(self, engine: StateEngine) -> None:
+        self.engine = engine
+
+    def reader(
+        self, session: str, version: str | None = None, as_of: int | None = None, acting: Acting | None = None
+    ) -> LocalReader:
+        guard = None
+        if acting is not None:
+            guard = _guard(self.engine, acting)
+            guard.check_session(session)
+        if version is None:
+            return LocalReader(self.engine, session, None, as_of, guard)
+        place = self._own(session, version)
+        return LocalReader(self.engine, session, place, place.created if as_of is None else as_of, guard)
+
+    @contextmanager
+    def writing(self, session: str, terms: Terms) -> Generator[LocalWriter]:
+        """The lock is let go before the wait for the disk, so that the fsyncs of all sessions are shared."""
+        engine = self.engine
+        with engine.writing(session, agent=terms.agent, expect=terms.expect, timeout=terms.timeout, lease=terms.lease):
+            writer = LocalWriter(engine, session, terms)
+            yield writer
+        if terms.durable and writer.ticket is not None:
+            engine.settle(writer.ticket)
+
+    def flush(self) -> None:
+        self.engine.settle()
+
+    # -- time travel -------------------------------------------------------------------------------
+
+    def rollback(self, session: str, *, steps: int, to: str | None, agent: str | None, why: str | None) -> str:
+        engine = self.engine
+        with engine.writing(session, agent=agent, expect=None, timeout=LOCK_WAIT):
+            place = self._steps_back(session, steps) if to is None else self._own(session, to)
+            target, ticket = engine.rollback(session, place, agent=agent, why=why)
+        engine.settle(ticket)
+        return target
+
+    def _steps_back(self, session: str, steps: int) -> Place:
+        head = self.engine.head(session)
+        if not 0 <= steps <= head.step:
+            raise VersionUnknown(
+                f"session {session!r} can't be rolled back by {steps} steps",
+                why=f"its head is at step {head.step}",
+                mend="`graph.history()` lists the steps.",
+                facts={"session": session, "steps": steps, "step": head.step},
+            )
+        return self.engine.place_in_line(session, head.step - steps)
+
+    def _own(self, session: str, version: str) -> Place:
+        place = self.engine.resolve(version)
+        if not self.engine.belongs(session, place, version):
+            raise VersionUnknown(
+                f"{version!r} is not a version of session {session!r}",
+                mend="Name a version of this session.",
+                facts={"session": session, "version": version},
+            )
+        return place
+
+    def fork(self, session: str, new: str, *, at: str | None, agent: str | None) -> None:
+        engine = self.engine
+        place = self._own(session, at) if at is not None else engine.view(session).place
+        with engine.writing(new, agent=agent, expect=None, timeout=LOCK_WAIT):
+            ticket = engine.fork(new, place, engine.version_of(session, place), agent=agent)
+        engine.settle(ticket)
+
+    def diff(self, session: str, old: str, new: str) -> Diff:
+        places = self.engine.resolve(old), self.engine.resolve(new)
+        return diff_versions(self.engine, session, *places, (str(old), str(new)))
+
+    def watch(self, session: str, since: int | None, timeout: float | None) -> Iterator[Change]:
+        return watching.watch(self.engine, session, since, timeout)
+
+    def awatch(self, session: str, since: int | None, timeout: float | None) -> AsyncIterator[Change]:
+        return watching.awatch(self.engine, session, since, timeout)
+
+    # -- retention ---------------------------------------------------------------------------------
+
+    def pin(self, version: str, owner: str, why: str | None) -> None:
+        self.engine.keeping.pin(self.engine.resolve(version), owner, why)
+
+    def unpin(self, version: str, owner: str) -> bool:
+        return self.engine.keeping.unpin(self.engine.resolve(version), owner)
+
+    def collect(self, session: str, policy: Retention, limit: int, *, agent: str | None) -> Collected:
+        with self.engine.writing(session, agent=agent, expect=None, timeout=LOCK_WAIT):
+            return self.engine.collect(session, policy, limit)
+
+    # -- leases ------------------------------------------------------------------------------------
+
+    def take_lease(self, session: str, owner: str, seconds: float, timeout: float) -> int:
+        return leases.take_lease(self.engine, session, owner, seconds, timeout)
+
+    def renew_lease(self, lease: Lease, seconds: float) -> None:
+        leases.renew_lease(self.engine, lease, seconds)
+
+    def release_lease(self, lease: Lease, seconds: float) -> None:
+        leases.release_lease(self.engine, lease, seconds)

@@ -1,0 +1,147 @@
+"""The embedded default: RocksDB through rocksdict, one process a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from rocksdict import DBCompressionType, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from agent_infra.errors import AgentInfraError, ForkedHome, HomeClosed, StoreDamaged, StoreFull, StoreLocked
+from agent_infra.state.stores.base import Row, Write
+
+_CHUNK = 512
+Compression: TypeAlias = Literal["lz4", "zstd", "snappy", "none"]
+
+
+class RocksStore:
+    """A RocksDB folder. `write_buffer_mb` (MiB), `max_open_files` and `compression` are RocksDB's own options.
+
+    Scans read in chunks with a new iterator each, as a live iterator would keep the folder's lock after `close()`;
+    and they go through `iter()` and its status, as rocksdict's `items()` ends silently at a damaged block.
+    """
+
+    name = "rocksdb"
+
+    def __init__(
+        self, path: Path, *, write_buffer_mb: int = 16, max_open_files: int = 256, compression: Compression = "lz4"
+    ) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(write_buffer_mb << 20)
+        options.set_max_open_files(max_open_files)
+        options.set_compression_type(getattr(DBCompressionType, compression)())
+        options.set_keep_log_file_num(2)
+        options.set_max_background_jobs(2)
+        try:
+            self._db: Rdict | None = Rdict(str(path), options)
+        except Exception as error:
+            raise self._translated(error) from error
+        self._synced = WriteOptions()
+        self._synced.sync = True
+        self._unsynced = WriteOptions()
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+        try:
+            return self._open().get(key)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of several keys, in their order."""
+        if not keys:
+            return []
+        try:
+            found: Any = self._open().get(list(keys))
+        except Exception as error:
+            raise self._translated(error) from error
+        return found
+
+    def scan(self, lower: bytes, upper: bytes) -> Iterator[Row]:
+        """Rows with lower <= key < upper, by key."""
+        while True:
+            chunk = self._chunk(lower, upper)
+            yield from chunk
+            if len(chunk) < _CHUNK:
+                return
+            lower = chunk[-1][0] + b"\0"
+
+    def _chunk(self, lower: bytes, upper: bytes) -> list[Row]:
+        bounds = ReadOptions()  # held in a local: rocksdict doesn't keep a temporary alive, and the bound would dangle
+        bounds.set_iterate_upper_bound(upper)
+        rows: list[Any] = []
+        try:
+            iterator = self._open().iter(bounds)
+            iterator.seek(lower)
+            key, value, valid, forward = iterator.key, iterator.value, iterator.valid, iterator.next
+            while valid() and len(rows) < _CHUNK:
+                rows.append((key(), value()))
+                forward()
+            iterator.status()
+        except Exception as error:
+            raise self._translated(error) from error
+        return rows
+
+    def write(self, batch: Sequence[Write], *, sync: bool = False) -> None:
+        """Apply a batch, all or nothing."""
+        rows = WriteBatch(raw_mode=True)
+        put, delete = rows.put, rows.delete
+        for key, value in batch:
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        try:
+            self._open().write(rows, self._synced if sync else self._unsynced)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def sync(self) -> None:
+        """fsync the write-ahead log; releases the GIL meanwhile."""
+        try:
+            self._open().flush_wal(True)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def close(self) -> None:
+        """Close the folder."""
+        db, self._db = self._db, None
+        if db is not None and os.getpid() == self._pid:
+            db.close()
+
+    def _open(self) -> Rdict:
+        if self._db is None:
+            raise HomeClosed("the home was closed", where=str(self._path), mend="Open it again with Infra.open().")
+        if os.getpid() != self._pid:
+            raise ForkedHome(
+                "a forked child touched a home that its parent opened",
+                where=str(self._path),
+                why=f"process {self._pid} opened it, this is process {os.getpid()}",
+                mend="Start the child with the spawn method, or let it open nothing.",
+            )
+        return self._db
+
+    def _translated(self, error: Exception) -> AgentInfraError:
+        """rocksdict raises bare Exceptions; only their text tells them apart."""
+        if isinstance(error, AgentInfraError):
+            return error
+        text = str(error)
+        low = text.lower()
+        where = str(self._path)
+        if "lock" in low and ("unavailable" in low or "no locks" in low):
+            return StoreLocked("another process owns the store", where=where, why=text)
+        if "no space" in low or "read-only" in low or "file too large" in low or "quota" in low:
+            return StoreFull(
+                "the disk refused the write", where=where, why=text, mend="Free some space; nothing was changed."
+            )
+        return StoreDamaged(
+            "the store could not be read or written",
+            where=where,
+            why=text,
+            mend="Run `agent-infra state verify`; restore the home from a copy if it names a damaged block.",
+        )
