@@ -141,8 +141,16 @@ def cid_of(value: Any) -> str:
     return _cid(_DAG_CBOR, canonical(value))
 
 
+def cid_of_digest(digest: bytes, *, value: bool = False) -> str:
+    """The CID of content whose sha2-256 is known: raw bytes, or a DAG-CBOR block."""
+    return _named(_DAG_CBOR if value else _RAW, digest)
+
+
 def _cid(prefix: bytes, data: bytes) -> str:
-    digest = hashlib.sha256(data).digest()
+    return _named(prefix, hashlib.sha256(data).digest())
+
+
+def _named(prefix: bytes, digest: bytes) -> str:
     return "b" + base64.b32encode(prefix + digest).decode().rstrip("=").lower()
 
 

@@ -239,7 +239,7 @@ class InvalidSessionId(AgentInfraError):
 
 
 class SessionExists(AgentInfraError):
-    """A fork would begin a session that is there already."""
+    """A fork or an import would begin a session that is there already."""
 
 
 class InvalidNode(AgentInfraError):
@@ -264,6 +264,21 @@ class SchemaIncompatible(AgentInfraError):
 
 class SchemaUnknown(AgentInfraError):
     """No schema of that name or version, or a type that none declares where settings refuse that."""
+
+
+class MigrationInvalid(AgentInfraError):
+    """A migration's declaration can't be used."""
+
+
+class MigrationMissing(SchemaMismatch):
+    """Data of one schema version is asked for in another, and no chain of migrations leads there.
+
+    `facts["missing"]` is the step that is not there, as [from, to].
+    """
+
+
+class MigrationFailed(SchemaMismatch):
+    """A migration raised, or gave data that its target version refuses. `facts["step"]` is [from, to]."""
 
 
 class VersionUnknown(AgentInfraError):
@@ -300,6 +315,14 @@ class NodeUnknown(AgentInfraError):
 
 class ReadOnlyView(AgentInfraError):
     """A view of a past version can't be written to."""
+
+
+class ExportDamaged(AgentInfraError):
+    """A file is no whole, unchanged export of a session; nothing of it was imported."""
+
+
+class NodesExist(AgentInfraError):
+    """An import would bring nodes that the home holds already; `facts["nodes"]` names them."""
 
 
 # -- layer 2: actions ------------------------------------------------------------------------------

@@ -20,7 +20,18 @@ from agent_infra.expressions import compile_expression
 from agent_infra.platform import GpuProbe, NvmlProbe
 from agent_infra.rewards import RewardWeaver, WeaverParts, WovenReward, sources_from_config
 from agent_infra.scheduler import GDEPScheduler, KnowledgeBase, RunResult, SchedulerParts
-from agent_infra.state import Backend, LocalBackend, Node, StateGraph, caused_by_everywhere, open_home
+from agent_infra.state import (
+    Backend,
+    Collected,
+    Janitor,
+    LocalBackend,
+    Node,
+    Retention,
+    StateGraph,
+    caused_by_everywhere,
+    collect_all,
+    open_home,
+)
 
 _lock = threading.RLock()
 _open: dict[Path, Infra] = {}
@@ -52,10 +63,12 @@ class Infra:
             write_buffer_mb=rocksdb.write_buffer_size_mb,
             max_open_files=rocksdb.max_open_files,
             compression=rocksdb.compression,
+            blob_budget_mb=settings.state.blob_budget_mb,
         )
         try:
             self._wire(gpus or NvmlProbe())
             self._load()
+            self._janitor = self._hire()
         except BaseException:
             self._home.close()
             raise
@@ -75,6 +88,21 @@ class Infra:
         self.knowledge = KnowledgeBase()
         root = self.project.root
         self.scheduler = GDEPScheduler(SchedulerParts(self.engine, self.actions, self.knowledge, gpus, root))
+
+    def _retention(self) -> Retention:
+        """The retention that the settings ask for."""
+        asked = self.settings.state.retention
+        max_bytes = asked.max_mb << 20 if asked.max_mb else None
+        return Retention(asked.keep_last or None, asked.max_age or None, max_bytes, asked.abandoned_after or None)
+
+    def _hire(self) -> Janitor | None:
+        """The thread that applies retention in the background, where the settings ask for one."""
+        every = self.settings.state.retention.every
+        if not every:
+            return None
+        janitor = Janitor(self.engine, self._retention(), every)
+        janitor.start()
+        return janitor
 
     def _load(self) -> None:
         """Bring in what the project's folders hold. Raises what is wrong in them: nothing is left out in silence."""
@@ -155,6 +183,8 @@ class Infra:
             _open.pop(self.home, None)
             _default.pop(self.home, None)
             background.wait_for(self._stop(), twin="close from another thread")
+            if self._janitor is not None:
+                self._janitor.stop()
             self._home.close()
 
     async def _stop(self) -> None:
@@ -202,6 +232,11 @@ class Infra:
     def _facts(self, session: str) -> dict[str, Any]:
         head = self.engine.head(session)
         return {"id": session, "version": self.engine.version_of(session, head), "step_count": head.step}
+
+    def gc(self, limit: int = 1000) -> Collected:
+        """Apply the settings' retention to every session, in one bounded pass each, and say what was freed."""
+        self._check_open()
+        return collect_all(self.engine, self._retention(), limit=limit, timeout=5.0)
 
     # -- layer 4 -----------------------------------------------------------------------------------
 

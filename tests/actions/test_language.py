@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_infra.actions.language import compile_contracts, implied_contract, scaffold
-from agent_infra.actions.parameters import equal_json
+from agent_infra.actions.language.parameters import equal_json
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.content import fingerprint
 from agent_infra.documents import parse_documents, survey_documents

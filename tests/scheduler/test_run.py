@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_infra import Infra, Node, RunResult, Signal, StateGraph, WouldDeadlock, background
+from agent_infra import Infra, Node, Plan, RunResult, Signal, StateGraph, WouldDeadlock, background
 from agent_infra.errors import InvalidSessionId
 
 PATIENCE = 20.0  # seconds until a wait gives up; only a failing test waits that long
@@ -366,31 +366,37 @@ def test_it_works_inside_a_running_loop(infra: Infra, done: list[Any]) -> None:
     assert [result.ok for result in asyncio.run(program())] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("face", "call"),
+    [
+        ("", lambda infra, graph: infra.run(CHAIN)),
+        ("", lambda infra, graph: infra.resume()),
+        ("scheduler", lambda infra, graph: infra.scheduler.execute_gdep(_plan(infra, graph))),
+        ("scheduler", lambda infra, graph: infra.scheduler.resume()),
+        ("actions", lambda infra, graph: infra.actions.execute("note", graph)),
+        ("weaver", lambda infra, graph: infra.weaver.weave("01J00000000000000000000000", wait=1)),
+    ],
+    ids=["run", "resume", "scheduler.execute_gdep", "scheduler.resume", "actions.execute", "weaver.weave"],
+)
 def test_a_waiting_call_on_the_loops_own_thread_names_its_twin(
-    infra: Infra, graph: StateGraph, done: list[Any]
+    infra: Infra, graph: StateGraph, done: list[Any], face: str, call: Any
 ) -> None:
-    plan = infra.scheduler.compile_gdep(CHAIN, state_graph=graph)
-    calls = {
-        (infra, "run"): lambda: infra.run(CHAIN),
-        (infra, "resume"): infra.resume,
-        (infra.scheduler, "execute_gdep"): lambda: infra.scheduler.execute_gdep(plan),
-        (infra.scheduler, "resume"): infra.scheduler.resume,
-        (infra.actions, "execute"): lambda: infra.actions.execute("note", graph),
-        (infra.weaver, "weave"): lambda: infra.weaver.weave("01J00000000000000000000000", wait=1),
-    }
-
-    async def on_the_loop(call: Any) -> WouldDeadlock:
+    async def on_the_loop() -> WouldDeadlock:
         with pytest.raises(WouldDeadlock) as caught:
-            call()
+            call(infra, graph)
         return caught.value
 
-    for (face, name), call in calls.items():
-        error = background.wait_for(on_the_loop(call), twin="")
-        twin = error.facts["twin"].rpartition(".")[2]
-        assert twin in str(error)
-        assert asyncio.iscoroutinefunction(getattr(face, twin, None)), f"{name}: {twin}"
+    error = background.wait_for(on_the_loop(), twin="")
+    twin = error.facts["twin"].rpartition(".")[2]
+    assert twin in str(error)
     assert infra.sessions() == []
     assert done == []
+    owner = getattr(infra, face) if face else infra
+    assert asyncio.iscoroutinefunction(getattr(owner, twin, None)), f"{owner!r} has no {twin}"
+
+
+def _plan(infra: Infra, graph: StateGraph) -> Plan:
+    return infra.scheduler.compile_gdep(CHAIN, state_graph=graph)
 
 
 def test_an_async_tool_that_runs_a_goal_awaits_it(infra: Infra, graph: StateGraph, done: list[Any]) -> None:

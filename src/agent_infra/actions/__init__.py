@@ -3,18 +3,18 @@
 Tools and YAML contracts come in (`tools.register`, `actions.load`); a name or a spec comes in by `actions.execute`, and
 leaves as an `ActionResult` whose evidence is stored under its content id.
 
-    tools         Tool, the `tool` mark, the registry; binding, hints, places, schemas serve it
-    language      YAML -> Contract; parameters, parameter_reader serve it
-    contract      the compiled contract
-    space         what is legal at a version, and why the rest is not
+    tools/        Tool, the `tool` mark, the registry
+    language/     YAML -> Contract
+    space/        what is legal at a version, and why the rest is not
+    executors/    where tools run
     orchestrator  one execution, from the head to its evidence; result: what is left of it
     evidence      bundles by content id
     library       ActionLibrary: the face
-    executors/    where tools run
+    schemas       JSON Schema: compiled, and what is wrong with a value
 """
 
-from agent_infra.actions.contract import Contract
 from agent_infra.actions.evidence import EvidenceCheck, EvidenceStore
+from agent_infra.actions.language import Contract
 from agent_infra.actions.library import ActionLibrary
 from agent_infra.actions.orchestrator import Orchestrator
 from agent_infra.actions.result import ActionResult

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from agent_infra import background
-from agent_infra.actions.contract import Contract
 from agent_infra.actions.evidence import EvidenceStore
 from agent_infra.actions.language import compile_contracts, implied_contract
+from agent_infra.actions.language.contract import Contract
 from agent_infra.actions.orchestrator import OnCall, OnReceipt, Orchestrator
 from agent_infra.actions.result import ActionResult
-from agent_infra.actions.space import ActionSpace, action_space
+from agent_infra.actions.space import SPEC_KEYS, ActionSpace, action_space
 from agent_infra.actions.tools import ToolRegistry
-from agent_infra.actions.verdict import SPEC_KEYS
 from agent_infra.documents import Document, parse_documents, read_text, survey_documents
 from agent_infra.errors import ContractDrift, ContractUnknown, NodeUnknown, Problem, SpecInvalid
 from agent_infra.state import Node, StateGraph

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
-from agent_infra.actions.conditions import condition_text, judged
-from agent_infra.actions.contract import Contract
 from agent_infra.actions.evidence import EvidenceStore, environment
 from agent_infra.actions.executors import Call, ExecutorPool, Outcome
+from agent_infra.actions.language import Contract, condition_text, judged
 from agent_infra.actions.result import ActionResult
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
@@ -32,6 +31,8 @@ from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
 
 OnCall: TypeAlias = Callable[[Step, Node], None]
 OnReceipt: TypeAlias = Callable[[Step, ActionResult], None]
+UNSURE: Final = ("TimedOut", "ToolOutOfMemory", "WorkerDied", "ExecutorStopped")
+"""Failures after which nobody knows what the tool had done; with effects `once` the outcome is then unknown."""
 
 
 @dataclass(slots=True)
@@ -188,7 +189,8 @@ class Orchestrator:
     def _judged(self, execution: Execution, outcome: Outcome) -> _Ending:
         """The outcome after the output's schema and the postconditions had their say."""
         if outcome.status != "succeeded":
-            return _Ending(outcome.status, None, outcome.error, outcome)
+            unsure = (outcome.error or {}).get("code") in UNSURE and execution.contract.effects == "once"
+            return _Ending("unknown" if unsure else outcome.status, None, outcome.error, outcome)
         wrong = execution.tool.check_output(outcome.output)
         if wrong:
             error = _error("OutputInvalid", f"{execution.tool.name!r} gave what its output schema forbids", wrong)

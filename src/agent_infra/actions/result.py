@@ -14,7 +14,7 @@ class ActionResult:
     """The outcome of one execution. Prints as its output, or as the reason for which there is none.
 
     ok            it succeeded, postconditions included
-    status        succeeded | failed | refused | timed_out
+    status        succeeded | failed | refused | timed_out | unknown (whether it took effect)
     output        what the tool gave
     error         code, what and why, as JSON values; None on success
     evidence_cid  the bundle that proves it

@@ -18,6 +18,7 @@ def _lower(value: object) -> object:
 
 
 Whole: TypeAlias = Annotated[int, BeforeValidator(_refuse_bool), Field(gt=0)]
+Count: TypeAlias = Annotated[int, BeforeValidator(_refuse_bool), Field(ge=0)]
 Seconds: TypeAlias = Annotated[float, BeforeValidator(_refuse_bool), Field(ge=0, allow_inf_nan=False)]
 LogLevel: TypeAlias = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
 
@@ -39,14 +40,34 @@ class RocksDBSettings(_Section):
     compression: Literal["lz4", "zstd", "snappy", "none"] = "lz4"
 
 
+class RetentionSettings(_Section):
+    """`[state.retention]`: which versions of a session's line stay readable. 0: no limit of that kind.
+
+    every            seconds between passes in the background; 0: none, `infra.gc()` only
+    keep_last        so many versions, the head always
+    max_age          seconds since their commit
+    max_mb           MiB of their nodes
+    abandoned_after  seconds after which versions that were rolled back go
+    """
+
+    every: Seconds = 0
+    keep_last: Count = 0
+    max_age: Seconds = 0
+    max_mb: Count = 0
+    abandoned_after: Seconds = 0
+
+
 class StateSettings(_Section):
     """`[state]`: the state graph.
 
+    blob_budget_mb    MiB that stored content may take; writers wait for room, and are then refused; 0: no limit
     undeclared_types  what a node type that no schema declares gets: an open schema and one warning, or an error
     """
 
     undeclared_types: Literal["warn", "refuse"] = "warn"
+    blob_budget_mb: Count = 0
     rocksdb: RocksDBSettings = RocksDBSettings()
+    retention: RetentionSettings = RetentionSettings()
 
 
 class Settings(_Section):

@@ -89,7 +89,7 @@ class Run:
         def on_receipt(step: Step, result: ActionResult) -> None:
             if interrupted is not None and result.status == "refused":
                 _close_interrupted(step, interrupted)
-            status = "succeeded" if result.ok else "failed"
+            status = "succeeded" if result.ok else "waiting" if result.status == "unknown" else "failed"
             self._progress.ended(step, subgoal.name, contract.name, status, result.event_id, result.error)
 
         result = await self._actions.aexecute(

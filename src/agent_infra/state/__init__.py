@@ -11,7 +11,7 @@ leaves by `graph.at()`, `graph.nodes()` and the other reads, each as of a versio
     view       every read; query: nodes by index
     keys, records   rows' keys and values
     causality  what led to what; diff: what differs
-    retention  pins, lines, what is readable; collect, removal: what is removed
+    retention  pins, lines, what is readable; collect, removal: what is removed; janitor: in the background
     watch      each move of a head, once and in order
     schemas    the broker; standard: types every home knows; compatibility
     locks      who may write when; leases: who leads; permissions: who may see and change what
@@ -31,6 +31,7 @@ from agent_infra.state.engine import StateEngine
 from agent_infra.state.everywhere import caused_by as caused_by_everywhere
 from agent_infra.state.graph import StateGraph
 from agent_infra.state.home import Home, open_home, open_memory
+from agent_infra.state.janitor import Janitor, collect_all
 from agent_infra.state.leases import Lease
 from agent_infra.state.local import LocalBackend
 from agent_infra.state.model import (
@@ -62,6 +63,7 @@ __all__ = [
     "Edge",
     "Explanation",
     "Home",
+    "Janitor",
     "Lease",
     "Lifecycle",
     "LocalBackend",
@@ -86,6 +88,7 @@ __all__ = [
     "activation",
     "caused_by_everywhere",
     "check_session_id",
+    "collect_all",
     "open_home",
     "open_memory",
 ]

@@ -19,6 +19,7 @@ class Batch:
         self.rows: list[Write] = []
         self.new_branches: dict[int, Branch] = {}
         self.tips: dict[int, int] = {}
+        self.referred: list[str] = []
         self._view = view
         self._created = created
         self._written: dict[bytes, tuple[NodeDraft, bytes]] = {}
@@ -78,7 +79,9 @@ class Batch:
         if node.ttl is not None:
             rows.append((keys.expiry(self._view.session, self._created + round(node.ttl * MICROS), ulid), b""))
         if b'"$cid"' in node.body:
-            rows += [(keys.user_prefix(cid) + ulid, b"") for cid in referred_cids(node.data)]
+            referred = referred_cids(node.data)
+            self.referred += referred
+            rows += [(keys.user_prefix(cid) + ulid, b"") for cid in referred]
         return ulid, records.node_digest(ulid, salt, content)
 
     # -- deaths ------------------------------------------------------------------------------------

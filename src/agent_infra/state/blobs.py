@@ -1,21 +1,28 @@
 """Content by its hash: documents, pages, evidence blocks. Stored once, referred to from node data by `{"$cid": …}`.
 
 Small blocks lie in the store, so that they are durable with the step that refers to them; large ones are files of a
-folder, written aside, synced and renamed into place.
+folder, written aside, synced and renamed into place, and read and written as streams. A byte budget, where one is set,
+makes writers wait until retention has freed enough, and then refuses by name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from agent_infra.content import (
     JsonValue,
     canonical,
     cid_of_block,
     cid_of_bytes,
+    cid_of_digest,
     from_canonical,
     is_cid,
     matches_cid,
@@ -26,27 +33,45 @@ from agent_infra.errors import EvidenceDamaged, EvidenceUnknown, FileMissing, St
 from agent_infra.state import keys
 from agent_infra.state.stores import Store
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 SMALL: Final = 64 * 1024
+CHUNK: Final = 1 << 20
 VALUE_PREFIX: Final = "bafyrei"
 """How the CIDs of DAG-CBOR blocks begin."""
+FRESH: Final = 3600.0
+"""Seconds for which a block that was put is kept although no step refers to it yet."""
 
 
 class BlobStore:
-    """Blocks of one home. `folder` is where large ones go; without one (in memory) all lie in the store."""
+    """Blocks of one home.
 
-    def __init__(self, store: Store, folder: Path | None = None) -> None:
+    folder       where large ones go; without one (in memory) all lie in the store
+    budget       bytes that all blocks may take together; None: as many as the disk holds
+    budget_wait  seconds for which a writer waits for room
+    """
+
+    def __init__(
+        self, store: Store, folder: Path | None = None, *, budget: int | None = None, budget_wait: float = 30.0
+    ) -> None:
         self._store = store
         self._folder = folder
+        self._budget = budget
+        self._budget_wait = budget_wait
+        self._room = threading.Condition()
+        self._used = self._count() if budget is not None else 0
+        self._fresh: dict[str, tuple[int, float]] = {}
+
+    # -- in ----------------------------------------------------------------------------------------
 
     def put(self, content: bytes | Path, media_type: str) -> dict[str, JsonValue]:
-        """Store bytes, or a file's bytes, and give the reference to put into a node's data.
+        """Store bytes, or a file's bytes as a stream, and give the reference to put into a node's data.
 
-        Raises FileMissing, StoreFull.
+        Raises FileMissing, and StoreFull where the disk or the budget has no room.
         """
         if isinstance(content, Path):
-            if not content.is_file():
-                raise FileMissing(content)
-            content = content.read_bytes()
+            return self._put_file(content, media_type)
         cid = cid_of_bytes(content)
         self._keep(cid, content)
         return reference(cid, len(content), media_type)
@@ -62,19 +87,67 @@ class BlobStore:
         inner = referred_cids(value)
         if inner:
             self._store.write([(keys.user_prefix(each) + cid.encode(), b"") for each in inner])
+            self.used(inner)
         return reference(cid, len(block), "application/vnd.ipld.dag-cbor")
+
+    def _put_file(self, source: Path, media_type: str) -> dict[str, JsonValue]:
+        if not source.is_file():
+            raise FileMissing(source)
+        size = source.stat().st_size
+        if self._folder is None or size <= SMALL:
+            return self.put(source.read_bytes(), media_type)
+        digest = hashlib.sha256()
+        with self._reserved(size), source.open("rb") as file, _aside(self._folder) as target:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                target.write(chunk)
+            cid = cid_of_digest(digest.digest())
+            self._expect_use(cid)
+            size = target.tell()
+            new = not self.has(cid)
+            _into_place(target, self._file(self._folder, cid))
+            if not new:
+                self._give_back(size)
+        return reference(cid, size, media_type)
+
+    def _keep(self, cid: str, content: bytes) -> None:
+        self._expect_use(cid)
+        if self.has(cid):
+            return
+        with self._reserved(len(content)):
+            if self._folder is None or len(content) <= SMALL:
+                self._store.write([(keys.block(cid), content)])
+                return
+            with _aside(self._folder) as target:
+                target.write(content)
+                _into_place(target, self._file(self._folder, cid))
+
+    # -- out ---------------------------------------------------------------------------------------
 
     def get(self, cid: str) -> bytes:
         """The bytes of a CID, checked against it. Raises EvidenceUnknown, EvidenceDamaged."""
         content = self.raw(cid)
         if not matches_cid(cid, content):
-            raise EvidenceDamaged(
-                f"the stored bytes of {cid} are not what that id names",
-                why="they hash to another id, so they were changed after they were stored",
-                mend="Restore the home from a copy; don't use this content.",
-                facts={"cid": cid},
-            )
+            raise _damaged(cid)
         return content
+
+    def stream(self, cid: str) -> Iterator[bytes]:
+        """The bytes of a CID in chunks of at most 1 MiB; a large file is never whole in memory.
+
+        Raises EvidenceUnknown at once, EvidenceDamaged behind the last chunk of bytes that don't hash to the CID.
+        """
+        path = self._path(cid)
+        if path is None or not path.is_file():
+            content = self.get(cid)
+            yield from (content[start : start + CHUNK] for start in range(0, len(content), CHUNK))
+            return
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                yield chunk
+        if cid not in (cid_of_digest(digest.digest()), cid_of_digest(digest.digest(), value=True)):
+            raise _damaged(cid)
 
     def raw(self, cid: str) -> bytes:
         """The stored bytes, unchecked. Raises EvidenceUnknown."""
@@ -82,7 +155,7 @@ class BlobStore:
         if content is not None:
             return content
         path = self._path(cid)
-        if path is None or not is_cid(cid) or not path.is_file():
+        if path is None or not path.is_file():
             raise EvidenceUnknown(
                 f"this home holds no content {cid}",
                 mend="Check the id, and that this is the home that it was stored in.",
@@ -97,54 +170,125 @@ class BlobStore:
     def has(self, cid: str) -> bool:
         """Whether this home holds that content."""
         path = self._path(cid)
-        return is_cid(cid) and (self._store.get(keys.block(cid)) is not None or (path is not None and path.is_file()))
+        return is_cid(cid) and ((path is not None and path.is_file()) or self._store.get(keys.block(cid)) is not None)
 
     def referred_by(self, cid: str) -> list[str]:
         """The blocks that a stored value refers to; none for raw bytes."""
         return referred_cids(from_canonical(self.raw(cid))) if cid.startswith(VALUE_PREFIX) and self.has(cid) else []
 
+    # -- away --------------------------------------------------------------------------------------
+
+    def _expect_use(self, cid: str) -> None:
+        count, _ = self._fresh.get(cid, (0, 0.0))
+        self._fresh[cid] = (count + 1, time.monotonic())
+
+    def used(self, cids: Iterable[str]) -> None:
+        """Note that a committed step, or another block, refers to blocks that were put for it."""
+        for cid in cids:
+            count, put = self._fresh.pop(cid, (0, 0.0))
+            if count > 1:
+                self._fresh[cid] = (count - 1, put)
+
+    def is_awaited(self, cid: str) -> bool:
+        """Whether a block was put and the step that refers to it may still be on its way."""
+        count, put = self._fresh.get(cid, (0, 0.0))
+        return count > 0 and time.monotonic() - put < FRESH
+
     def drop(self, cid: str) -> int:
         """Remove a block that nothing refers to any more; the bytes freed."""
-        if not self.has(cid):
-            return 0
-        size = len(self.raw(cid))
-        self._store.write([(keys.block(cid), None)])
         path = self._path(cid)
-        if path is not None:
-            path.unlink(missing_ok=True)
+        if path is not None and path.is_file():
+            size = path.stat().st_size
+            path.unlink()
+        else:
+            content = self._store.get(keys.block(cid)) if is_cid(cid) else None
+            if content is None:
+                return 0
+            size = len(content)
+            self._store.write([(keys.block(cid), None)])
+        self._give_back(size)
         return size
 
     def _path(self, cid: str) -> Path | None:
-        return self._folder / cid[-2:] / cid if self._folder else None
+        return self._file(self._folder, cid) if self._folder is not None and is_cid(cid) else None
 
-    def _keep(self, cid: str, content: bytes) -> None:
-        path = self._path(cid)
-        if path is None or len(content) <= SMALL:
-            self._store.write([(keys.block(cid), content)])
-        elif not path.is_file():
-            _write_file(path, content)
+    @staticmethod
+    def _file(folder: Path, cid: str) -> Path:
+        return folder / cid[-2:] / cid
+
+    # -- the budget --------------------------------------------------------------------------------
+
+    def _count(self) -> int:
+        inside = sum(len(value) for _, value in self._store.scan(b"Y", b"Z"))
+        files = self._folder.glob("*/b*") if self._folder is not None else ()
+        return inside + sum(file.stat().st_size for file in files)
+
+    @contextmanager
+    def _reserved(self, size: int) -> Generator[None]:
+        """Take room for a block out of the budget, waiting for it; give it back where the block isn't written."""
+        if self._budget is None:
+            yield
+            return
+        budget = self._budget
+        with self._room:
+            if not self._room.wait_for(lambda: self._used + size <= budget, self._budget_wait):
+                raise StoreFull(
+                    f"there is no room for {size} bytes of content",
+                    why=f"{self._used} of {budget} bytes are used, and nothing was freed for {self._budget_wait:g} s",
+                    mend="Run gc(), or raise the setting state.blob_budget_mb; nothing was changed.",
+                    facts={"bytes": size, "used": self._used, "budget": budget},
+                )
+            self._used += size
+        try:
+            yield
+        except BaseException:
+            self._give_back(size)
+            raise
+
+    def _give_back(self, size: int) -> None:
+        if self._budget is not None:
+            with self._room:
+                self._used -= size
+                self._room.notify_all()
 
 
-def _write_file(path: Path, content: bytes) -> None:
-    """Write aside, sync, rename, sync the folder: the name exists only with all of its bytes behind it."""
+def _damaged(cid: str) -> EvidenceDamaged:
+    return EvidenceDamaged(
+        f"the stored bytes of {cid} are not what that id names",
+        why="they hash to another id, so they were changed after they were stored",
+        mend="Restore the home from a copy; don't use this content.",
+        facts={"cid": cid},
+    )
+
+
+@contextmanager
+def _aside(folder: Path) -> Generator[IO[bytes]]:
+    """A file beside its later place; it is gone again unless it was moved there. Raises StoreFull."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(dir=path.parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except BaseException:
-            os.unlink(aside)
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
+                yield file
         finally:
-            os.close(folder)
+            Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise StoreFull(
-            "the disk refused the write", where=str(path), why=str(error), mend="Free some space; nothing was changed."
+            "the disk refused the write",
+            where=str(folder),
+            why=str(error),
+            mend="Free some space; nothing was changed.",
         ) from error
+
+
+def _into_place(file: IO[bytes], path: Path) -> None:
+    """Sync, rename, sync the folder: the name exists only with all of its bytes behind it."""
+    file.flush()
+    os.fsync(file.fileno())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(file.name if isinstance(file.name, str) else os.readlink(f"/proc/self/fd/{file.fileno()}"), path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

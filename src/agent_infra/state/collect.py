@@ -36,6 +36,15 @@ class Collected:
     bytes: int = 0
     more: bool = False
 
+    def __add__(self, other: Collected) -> Collected:
+        return Collected(
+            self.versions + other.versions,
+            self.nodes + other.nodes,
+            self.blobs + other.blobs,
+            self.bytes + other.bytes,
+            self.more or other.more,
+        )
+
     def __str__(self) -> str:
         rest = "; there is more to do" if self.more else ""
         return f"{self.versions} versions, {self.nodes} nodes, {self.blobs} blobs, {self.bytes} bytes freed{rest}"

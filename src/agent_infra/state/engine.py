@@ -295,6 +295,8 @@ class StateEngine:
         for br, branch in batch.new_branches.items():
             self._branches[br] = branch
         self._tips.update(batch.tips)
+        if batch.referred and self.blobs is not None:
+            self.blobs.used(batch.referred)
         self._heads.update(heads)
         ticket = self._sync.ticket()
         self.bell.ring()

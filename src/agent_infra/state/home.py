@@ -50,6 +50,7 @@ def open_home(
     write_buffer_mb: int = 16,
     max_open_files: int = 256,
     compression: Compression = "lz4",
+    blob_budget_mb: int = 0,
 ) -> Home:
     """Open a home, made if it is not there. Raises StoreLocked with the owner's pid, StoreFormat, StoreDamaged."""
     path.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,8 @@ def open_home(
     except BaseException:
         os.close(lock)
         raise
-    return Home(path, engine, BlobStore(store, path / "blobs"), lock)
+    budget = blob_budget_mb << 20 if blob_budget_mb else None
+    return Home(path, engine, BlobStore(store, path / "blobs", budget=budget), lock)
 
 
 def open_memory(*, clock: Clock | None = None, undeclared: Literal["warn", "refuse"] = "warn") -> Home:

@@ -130,7 +130,7 @@ class Removal:
         prefix = keys.user_prefix(cid)
         users = [key for key, _ in self._store.scan(prefix, keys.after(prefix))]
         self._rows.append((prefix + user, None))
-        if self._blobs is None or users != [prefix + user]:
+        if self._blobs is None or users != [prefix + user] or self._blobs.is_awaited(cid):
             return
         for inner in self._blobs.referred_by(cid):
             self._release(inner, cid.encode())

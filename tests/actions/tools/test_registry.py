@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import structlog
 
 from agent_infra.actions import Tool, ToolRegistry, make_tool, tool
 from agent_infra.errors import FileMissing, ToolInvalid, ToolUnknown
@@ -30,6 +29,19 @@ def open_weather(**anything: Any) -> dict[str, Any]:
 def tool_with(**changes: Any) -> Tool:
     fields: dict[str, Any] = {"name": "weather", "input_schema": CITY, "output_schema": {}, "run": weather}
     return Tool(**fields | {"effects": "none"} | changes)
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the registry warns of. Its logger is replaced: one that was used before can't be redirected."""
+    said: list[dict[str, Any]] = []
+
+    class Listener:
+        def warning(self, event: str, **fields: Any) -> None:
+            said.append({"event": event} | fields)
+
+    monkeypatch.setattr("agent_infra.actions.tools.registry._log", Listener())
+    return said
 
 
 # -- the registry ------------------------------------------------------------------------------------------------------
@@ -85,13 +97,10 @@ def test_one_function_may_be_registered_again_and_two_may_not_share_a_name() -> 
     assert registry.get("weather") is again
 
 
-def test_undeclared_effects_are_said_and_break_nothing() -> None:
-    with structlog.testing.capture_logs() as said:
-        ToolRegistry().register(make_tool(weather))
-        ToolRegistry().register(make_tool(weather, effects="once"))
-    assert [(entry["event"], entry["tool"], entry["log_level"]) for entry in said] == [
-        ("tool.effects_undeclared", "weather", "warning")
-    ]
+def test_undeclared_effects_are_said_and_break_nothing(warnings: list[dict[str, Any]]) -> None:
+    ToolRegistry().register(make_tool(weather))
+    ToolRegistry().register(make_tool(weather, effects="once"))
+    assert [(said["event"], said["tool"]) for said in warnings] == [("tool.effects_undeclared", "weather")]
 
 
 def test_a_tool_for_a_worker_must_be_where_a_worker_finds_it() -> None:
@@ -169,7 +178,9 @@ def entry(name: str, value: str) -> importlib.metadata.EntryPoint:
     return importlib.metadata.EntryPoint(name, value, "agent_infra.tools")
 
 
-def test_installed_packages_bring_tools_and_a_broken_one_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_packages_bring_tools_and_a_broken_one_harms_no_other(
+    monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]]
+) -> None:
     package = ModuleType("installed_tools")
     package.weather = make_tool(weather, effects="none")  # type: ignore[attr-defined]
     package.plain = open_weather  # type: ignore[attr-defined]
@@ -182,10 +193,9 @@ def test_installed_packages_bring_tools_and_a_broken_one_harms_no_other(monkeypa
     ]
     monkeypatch.setattr("agent_infra.actions.tools.registry.entry_points", lambda **_: entries)
     registry = ToolRegistry()
-    with structlog.testing.capture_logs() as said:
-        loaded = registry.load_entry_points()
+    loaded = registry.load_entry_points()
     assert [each.name for each in loaded] == ["weather", "open_weather"]
-    assert [line["entry_point"] for line in said if line["event"] == "tool.entry_point_failed"] == [
+    assert [said["entry_point"] for said in warnings if said["event"] == "tool.entry_point_failed"] == [
         "no_such_package_anywhere",
         "installed_tools:__name__",
     ]

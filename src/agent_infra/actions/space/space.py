@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agent_infra.actions.contract import Contract
-from agent_infra.actions.legality import Legality, legality_of
-from agent_infra.actions.verdict import Verdict, judge
+from agent_infra.actions.language.contract import Contract
+from agent_infra.actions.space.legality import Legality, legality_of
+from agent_infra.actions.space.verdict import Verdict, judge
 from agent_infra.clock import to_datetime
 from agent_infra.content import fingerprint
 from agent_infra.errors import ContractUnknown, NotEnumerable

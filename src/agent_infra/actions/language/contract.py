@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from agent_infra.actions.parameters import Given, Open, Parameter, equal_json
+from agent_infra.actions.language.parameters import Given, Open, Parameter, equal_json
 from agent_infra.expressions import Evaluation, Expression, Path, Template
 
 Effects: TypeAlias = Literal["none", "idempotent", "once"]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import jsonschema_rs
 
-from agent_infra.actions.parameters import (
+from agent_infra.actions.language.parameters import (
     DOMAIN_KEYWORDS,
     Given,
     Open,

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
-from agent_infra.actions.conditions import why_not
-from agent_infra.actions.contract import Contract, reads_params
-from agent_infra.actions.legality import Legality
-from agent_infra.actions.parameters import schema_problems
+from agent_infra.actions.language.conditions import why_not
+from agent_infra.actions.language.contract import Contract, reads_params
+from agent_infra.actions.language.parameters import schema_problems
+from agent_infra.actions.space.legality import Legality
 from agent_infra.content import JsonValue, json_bytes
 from agent_infra.errors import NotJson
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, cast
 
-from agent_infra.actions.contract import (
+from agent_infra.actions.language.contract import (
     AFTER,
     BEFORE,
     ConfidenceRule,
@@ -22,8 +22,8 @@ from agent_infra.actions.contract import (
     Timeout,
     reads_params,
 )
-from agent_infra.actions.parameter_reader import ParameterReader
-from agent_infra.actions.parameters import Open, Parameter
+from agent_infra.actions.language.parameter_reader import ParameterReader
+from agent_infra.actions.language.parameters import Open, Parameter
 from agent_infra.actions.tools import Tool
 from agent_infra.content import JsonValue, fingerprint
 from agent_infra.documents import Document, Fields, did_you_mean, parse_documents

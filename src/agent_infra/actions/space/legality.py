@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from agent_infra.actions.conditions import why_not
-from agent_infra.actions.contract import Contract, reads_params
-from agent_infra.actions.parameters import schema_problems
+from agent_infra.actions.language.conditions import why_not
+from agent_infra.actions.language.contract import Contract, reads_params
+from agent_infra.actions.language.parameters import schema_problems
 from agent_infra.expressions import Expression
 
 

@@ -1,0 +1,142 @@
+"""One version of a type's schema: compiled, and what is wrong with data under it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import jsonschema_rs
+
+from agent_infra.content import fingerprint, json_bytes
+from agent_infra.errors import InvalidNode, SchemaInvalid, SchemaMismatch
+from agent_infra.state.schemas.references import pointer_of, references
+
+Compatibility: TypeAlias = Literal[
+    "NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"
+]
+Stamp: TypeAlias = tuple[str, int, str]
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One version of a node type's schema.
+
+    version          from 1 on; 0 is the open schema of a type that none declares
+    hash             of the schema's content
+    compatibility    what was promised when it was registered
+    ttl              the schema's own `x-ttl`: seconds of validity where a node sets none
+    tags             names that people give the version, as "2.1"
+    compatible_with  the versions for which the promise was found kept
+    deprecated       why no new node should be of it, or None
+    """
+
+    name: str
+    version: int
+    schema: Any
+    hash: str
+    compatibility: Compatibility
+    validator: Any
+    ttl: float | None
+    tags: tuple[str, ...] = ()
+    compatible_with: tuple[int, ...] = ()
+    deprecated: str | None = None
+
+    @property
+    def stamp(self) -> Stamp:
+        """What a node records of the schema that it was checked against."""
+        return self.name, self.version, self.hash
+
+    def __str__(self) -> str:
+        tags = f" ({', '.join(self.tags)})" if self.tags else ""
+        return f"version {self.version}{tags} of {self.name!r}"
+
+    def problems(self, data: Any) -> list[dict[str, str]]:
+        """What is wrong with data: JSON pointer and message, each."""
+        if self.validator.is_valid(data):
+            return []
+        return [
+            {"path": pointer_of(error.instance_path), "message": str(error.message)}
+            for error in self.validator.iter_errors(data)
+        ]
+
+    def check(self, data: Any) -> None:
+        """Raises SchemaMismatch with everything that is wrong with data."""
+        problems = self.problems(data)
+        if problems:
+            raise SchemaMismatch(
+                f"the data is not a valid {self.name!r}",
+                where=problems[0]["path"],
+                why="; ".join(f"{each['path']}: {each['message']}" for each in problems),
+                mend=f"Version {self.version} of its schema asks for this; nothing was written.",
+                facts={
+                    "schema": self.name,
+                    "version": self.version,
+                    "path": problems[0]["path"],
+                    "problems": problems,
+                },
+            )
+
+
+def compile_schema(
+    name: str,
+    version: int,
+    schema: Any,
+    compatibility: Compatibility,
+    *,
+    tags: tuple[str, ...] = (),
+    compatible_with: tuple[int, ...] = (),
+    deprecated: str | None = None,
+) -> Schema:
+    """A schema ready to check data, itself checked against JSON Schema's own.
+
+    Raises SchemaInvalid, with the JSON pointer of what is wrong; a `$ref` that leaves the schema is wrong.
+    """
+    json_bytes(schema, where=f"schema {name}")
+    remote = next((found for found in references(schema) if not found[1].startswith("#")), None)
+    if remote is not None:
+        raise _invalid(name, remote[0], f"{remote[1]!r} is outside this schema, and nothing is fetched")
+    try:
+        validator = jsonschema_rs.validator_for(schema, offline=True, validate_formats=True)
+    except jsonschema_rs.ValidationError as error:
+        raise _invalid(name, *_told(schema, error)) from None
+    except (ValueError, TypeError) as error:
+        raise _invalid(name, "/", str(error)) from None
+    ttl = check_ttl(cast("dict[str, Any]", schema).get("x-ttl")) if isinstance(schema, dict) else None
+    return Schema(
+        name, version, schema, fingerprint(schema), compatibility, validator, ttl, tags, compatible_with, deprecated
+    )
+
+
+def check_ttl(ttl: float | None) -> float | None:
+    """A ttl itself, if it can be one. Raises InvalidNode."""
+    if ttl is None:
+        return None
+    if isinstance(cast("Any", ttl), bool) or not isinstance(cast("Any", ttl), int | float) or not 0 <= ttl < math.inf:
+        raise InvalidNode(f"a ttl is seconds from 0 on, not {ttl!r}", mend="Leave it out for a node that stays valid.")
+    return ttl
+
+
+def _told(schema: Any, error: jsonschema_rs.ValidationError) -> tuple[str, str]:
+    """(pointer, reason) of what the library found wrong with a schema."""
+    path, instance = list(error.instance_path), cast("Any", error.instance)
+    if path and path[-1] == "type" and isinstance(instance, str):
+        alike = difflib.get_close_matches(instance, _TYPES, n=1)
+        hint = f"; did you mean {alike[0]!r}?" if alike else ""
+        return pointer_of(path), f"{instance!r} is not a JSON Schema type ({', '.join(_TYPES)}){hint}"
+    if not path:
+        dangling = next((at for at, target in references(schema) if target[1:] and target[1:] in error.message), "/")
+        return dangling, error.message
+    return pointer_of(path), error.message
+
+
+def _invalid(name: str, pointer: str, reason: str) -> SchemaInvalid:
+    return SchemaInvalid(
+        f"schema {name!r} can't be used",
+        where=pointer,
+        why=reason,
+        mend="Schemas are JSON Schema; a $ref may point inside the schema only.",
+        facts={"schema": name, "path": pointer},
+    )
