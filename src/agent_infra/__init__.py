@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from agent_infra import opening as _opening
+from agent_infra.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from agent_infra.actions import (
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from agent_infra.rewards import RewardWeaver, Signal, WovenReward
     from agent_infra.scheduler import GDEPScheduler, Plan, RunResult
     from agent_infra.state import Edge, Node, StateGraph, Version
-
-__version__ = "0.1.0"
 
 _HOME = {
     "agent_infra.actions": ("ActionResult", "ActionSpace", "CallContext", "Contract", "Tool", "Verdict", "tool"),

@@ -54,12 +54,24 @@ def wait_for(work: Coroutine[Any, Any, T], *, twin: str) -> T:
             mend=f"Await `{twin}` instead.",
             facts={"twin": twin},
         )
-    future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop())
+    tasks: list[asyncio.Task[Any] | None] = []
+    future: Future[T] = asyncio.run_coroutine_threadsafe(_noted(work, tasks), loop())
     try:
         return future.result()
     except KeyboardInterrupt:
         future.cancel()
+        for task in filter(None, tasks):
+            asyncio.run_coroutine_threadsafe(_ended(task), loop()).result()
         raise
+
+
+async def _noted(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any] | None]) -> T:
+    tasks.append(asyncio.current_task())
+    return await work
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])
 
 
 async def on_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import libipld
 import msgspec
@@ -33,8 +33,9 @@ def _plain_text(value: Any) -> str:
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain_text).encode
-_LONG_NUMBER = re.compile(rb"\d{19}")
-"""What may be an integer over 64 bits, which JSON can write and other encodings of state can't."""
+DEEPEST: Final = 200
+"""How deep a value may be nested."""
+_LONG_NUMBER: Final = re.compile(rb"\d{19}")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -52,9 +53,7 @@ def json_copy(value: Any, *, where: str = "data") -> tuple[bytes, Any]:
     try:
         raw = _encode(value)
         copy = _decode(raw)
-        if copy == value and not _LONG_NUMBER.search(raw):
-            return raw, copy
-        if copy == value and _find_offender(value, "", 0) is None:
+        if copy == value and (not _needs_a_look(raw) or _find_offender(value, "", 0) is None):
             return raw, copy
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         pass
@@ -73,6 +72,11 @@ def json_value(raw: bytes) -> Any:
     return _decode(raw)
 
 
+def _needs_a_look(raw: bytes) -> bool:
+    """Whether JSON text may hold what only JSON can: integers over 64 bits, or nesting beyond what others read."""
+    return raw.count(b"[") + raw.count(b"{") > DEEPEST or _LONG_NUMBER.search(raw) is not None
+
+
 def _first_offender(value: Any, pointer: str, depth: int) -> tuple[str, str]:
     """(pointer, reason) of the first part of a value that JSON can't hold."""
     found = _find_offender(value, pointer, depth)
@@ -80,8 +84,8 @@ def _first_offender(value: Any, pointer: str, depth: int) -> tuple[str, str]:
 
 
 def _find_offender(value: Any, pointer: str, depth: int) -> tuple[str, str] | None:
-    if depth > 200:
-        return pointer, "it is nested more than 200 deep"
+    if depth > DEEPEST:
+        return pointer, f"it is nested more than {DEEPEST} deep"
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -95,9 +99,9 @@ def _find_offender(value: Any, pointer: str, depth: int) -> tuple[str, str] | No
         parts = ((str(index), item) for index, item in enumerate(items))
     elif isinstance(value, dict):
         mapping = cast("dict[Any, Any]", value)
-        bad = next((key for key in mapping if not isinstance(key, str)), None)
-        if bad is not None:
-            return pointer, f"the key {bad!r} is not text"
+        bad = [key for key in mapping if not isinstance(key, str) or not _encodable(key)]
+        if bad:
+            return pointer, f"the key {bad[0]!r} is not text that can be written down"
         parts = ((cast("str", key).replace("~", "~0").replace("/", "~1"), item) for key, item in mapping.items())
     else:
         return pointer, f"a {type(value).__name__} is not a JSON value"

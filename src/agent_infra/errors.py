@@ -215,6 +215,20 @@ class StoreFull(AgentInfraError):
     """The disk refused a write. The head has not moved."""
 
 
+class NotOwner(AgentInfraError):
+    """This process is a client of the home's owner, and only the owner can do this. `facts["pid"]` is the owner's."""
+
+
+class OwnerUnreachable(AgentInfraError):
+    """The process that owns the home, or the server, doesn't answer. `facts["outcome"]` is "unknown" where a write was
+    on its way.
+    """
+
+
+class RequestInvalid(AgentInfraError):
+    """A request to the server is malformed."""
+
+
 class HomeClosed(AgentInfraError):
     """The Infra was closed before this call."""
 

@@ -68,8 +68,8 @@ def run_checks() -> list[Check]:
         root = Path(folder)
         try:
             infra = Infra.open(root / "home", project=Project(root=root))
-        except AgentInfraError as error:
-            return [Check("State Graph", False, str(error))]
+        except Exception as error:  # noqa: BLE001 - a health check reports whatever goes wrong
+            return [Check("State Graph", False, _told(error))]
         with infra:
             for name in ("health_double", "health_step"):
                 infra.tools.register(_doubling(name))
@@ -80,8 +80,16 @@ def _checked(name: str, check: Callable[[Infra, Path], str], infra: Infra, root:
     try:
         return Check(name, True, check(infra, root))
     except Exception as error:  # noqa: BLE001 - a health check reports whatever goes wrong
-        text = str(error) if isinstance(error, AgentInfraError) else f"{type(error).__name__}: {error}"
-        return Check(name, False, text)
+        return Check(name, False, _told(error))
+
+
+def _told(error: Exception) -> str:
+    """The reason and the mend."""
+    if isinstance(error, AgentInfraError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}. Check the disk, its free space and its rights ($TMPDIR names the folder)."
+    return f"{type(error).__name__}: {error}. Reinstall agent-infra-rl; report it if it stays."
 
 
 def _doubling(name: str) -> Tool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, cast
 
 from agent_infra import background
 from agent_infra.actions import ActionLibrary, EvidenceStore, Orchestrator, ToolRegistry
@@ -15,18 +16,30 @@ from agent_infra.actions.executors import ExecutorPool, LocalExecutor, ProcessEx
 from agent_infra.clock import Clock, new_ulid
 from agent_infra.config import Project, Settings, default_home, find_project, load_settings
 from agent_infra.documents import read_documents
-from agent_infra.errors import HomeClosed, SchemaInvalid, SettingsConflict
+from agent_infra.errors import HomeClosed, OwnerUnreachable, SchemaInvalid, SettingsConflict, StoreLocked
 from agent_infra.expressions import compile_expression
 from agent_infra.platform import GpuProbe, NvmlProbe
 from agent_infra.rewards import RewardWeaver, WeaverParts, WovenReward, sources_from_config
 from agent_infra.scheduler import GDEPScheduler, KnowledgeBase, RunResult, SchedulerParts
+from agent_infra.server import (
+    Client,
+    HomeSocket,
+    RemoteBackend,
+    RemoteBlobs,
+    RemoteSchemas,
+    open_socket,
+    socket_of,
+    target_of,
+)
 from agent_infra.state import (
     Backend,
     Collected,
+    Home,
     Janitor,
     LocalBackend,
     Node,
     Retention,
+    SchemaBroker,
     StateGraph,
     caused_by_everywhere,
     collect_all,
@@ -36,6 +49,8 @@ from agent_infra.state import (
 _lock = threading.RLock()
 _open: dict[Path, Infra] = {}
 _default: dict[Path, Infra] = {}
+_JOIN_WAIT: Final = 2.0
+"""Seconds in which the owner of a home that is just being opened or closed may begin to listen, or let go."""
 
 
 class Infra:
@@ -54,9 +69,25 @@ class Infra:
         self.project = project
         self.settings = settings
         self._users = 0
+        self._socket: HomeSocket | None = None
+        try:
+            self._home = self._open_home(settings, clock)
+        except BaseException:
+            self._hang_up()
+            raise
+        try:
+            self._wire(gpus or NvmlProbe())
+            self._load()
+            self._janitor = self._hire()
+        except BaseException:
+            self._hang_up()
+            self._home.close()
+            raise
+
+    def _open_home(self, settings: Settings, clock: Clock | None) -> Home:
         rocksdb = settings.state.rocksdb
-        self._home = open_home(
-            home,
+        return open_home(
+            self.home,
             clock=clock,
             durability=settings.durability,
             undeclared=settings.state.undeclared_types,
@@ -64,14 +95,21 @@ class Infra:
             max_open_files=rocksdb.max_open_files,
             compression=rocksdb.compression,
             blob_budget_mb=settings.state.blob_budget_mb,
+            when_owned=self._listen,
         )
-        try:
-            self._wire(gpus or NvmlProbe())
-            self._load()
-            self._janitor = self._hire()
-        except BaseException:
-            self._home.close()
-            raise
+
+    def _listen(self) -> None:
+        """Let other processes knock from the moment that the home is ours; `_serve` opens once it is wired."""
+        self._socket = open_socket(self.home)
+
+    def _serve(self) -> None:
+        """Answer those who knock, from the first `open` on."""
+        if self._socket is not None and self._users == 1:
+            self._socket.serve(self)
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
 
     def _wire(self, gpus: GpuProbe) -> None:
         """Put the layers together, lowest first."""
@@ -149,28 +187,50 @@ class Infra:
     ) -> Infra:
         """Open a home, made if it is not there. One process shares one Infra a home; each `open` wants its `close`.
 
-        home       a folder; $AGENT_INFRA_HOME or the project's .agent_infra unless given
-        project    a folder whose agent_infra.toml (or tools.py) is read; found from the working directory upwards
-        unless given settings   as `durability="os"`; they win over the environment and the project's file
+        home      a folder; $AGENT_INFRA_HOME or the project's .agent_infra unless given
+        project   a folder whose agent_infra.toml (or tools.py) is read; found from the working directory upwards
+                  unless given
+        settings  as `durability="os"`; they win over the environment and the project's file
 
-        Raises StoreLocked with the owner's pid, ConfigErrors, SettingsConflict, and what is wrong in the project's
-        files.
+        A home that another process owns is opened through that process: sessions, content, schemas and evidence work
+        the same; what needs the owner itself (tools, actions, runs) raises NotOwner, and project, clock, gpus and
+        settings are the owner's.
+
+        Raises StoreLocked with the owner's pid where it doesn't listen, ConfigErrors, SettingsConflict, and what is
+        wrong in the project's files.
         """
         chosen = project if isinstance(project, Project) else find_project(project)
         path = Path(home).expanduser().resolve() if home is not None else default_home(chosen)
         with _lock:
-            found = _open.get(path)
+            found = _shared(_open, path)
             if found is None:
-                found = _open[path] = Infra(path, chosen, load_settings(chosen, **settings), clock=clock, gpus=gpus)
-            elif settings and load_settings(found.project, **settings) != found.settings:
-                raise SettingsConflict(
-                    "this process has the home open with other settings",
-                    where=str(path),
-                    why=f"asked for {settings}",
-                    mend="Open it once, or with the same settings.",
-                )
+                asked = load_settings(chosen, **settings)
+                found = _open[path] = _own_or_join(path, chosen, asked, clock=clock, gpus=gpus)
             found._users += 1
+            found._serve()
+            try:
+                found._check_settings(settings)
+            except BaseException:
+                found.close()
+                raise
             return found
+
+    @staticmethod
+    def connect(url: str | Path, api_key: str | None = None) -> Infra:
+        """Use a home through the process that has it open: a home folder or its socket, or an http(s) URL.
+
+        Raises OwnerUnreachable, StoreFormat.
+        """
+        return _ClientInfra(Client(target_of(url), api_key), find_project(), users=1)
+
+    def _check_settings(self, asked: Mapping[str, Any]) -> None:
+        if asked and load_settings(self.project, **asked) != self.settings:
+            raise SettingsConflict(
+                "this process has the home open with other settings",
+                where=str(self.home),
+                why=f"asked for {dict(asked)}",
+                mend="Open it once, or with the same settings.",
+            )
 
     def close(self) -> None:
         """Give the home back once everyone who opened it has closed it: everything is then on the disk."""
@@ -180,12 +240,17 @@ class Infra:
             self._users -= 1
             if self._users:
                 return
-            _open.pop(self.home, None)
-            _default.pop(self.home, None)
-            background.wait_for(self._stop(), twin="close from another thread")
-            if self._janitor is not None:
-                self._janitor.stop()
-            self._home.close()
+            for registry in (_open, _default):
+                if registry.get(self.home) is self:
+                    del registry[self.home]
+            self._shut()
+
+    def _shut(self) -> None:
+        self._hang_up()
+        background.wait_for(self._stop(), twin="close from another thread")
+        if self._janitor is not None:
+            self._janitor.stop()
+        self._home.close()
 
     async def _stop(self) -> None:
         await self.weaver.stop()
@@ -211,7 +276,7 @@ class Infra:
     def session(self, session_id: str, *, agent: str | None = None) -> StateGraph:
         """A session's graph, made by its first step. Raises InvalidSessionId."""
         self._check_open()
-        return StateGraph(session_id, engine=self.engine, agent=agent)
+        return StateGraph(session_id, engine=self.backend, agent=agent)
 
     def sessions(self, where: str | None = None) -> list[str]:
         """The ids of the sessions; `where` is a CEL condition over `session` (`id`, `version`, `step_count`)."""
@@ -278,11 +343,112 @@ class Infra:
         return path
 
 
+class _ClientInfra(Infra):
+    """A home that another process owns: layer 1, content and evidence through it, everything else only there."""
+
+    def __init__(self, client: Client, project: Project, users: int = 0) -> None:
+        self.home = client.home
+        self.project = project
+        self.settings = Settings.model_validate(client.owner.settings)
+        self._users = users
+        self._client = client
+        self.backend = self._remote = RemoteBackend(client)
+        self.blobs = RemoteBlobs(client)
+        self.schemas = cast("SchemaBroker", RemoteSchemas(client))
+        self.evidence = EvidenceStore(self.blobs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise self._client.only_owner(f"infra.{name}")
+
+    def answers(self) -> bool:
+        """Whether the home's owner, this one or a later, still answers."""
+        try:
+            self._client.greet()
+        except OwnerUnreachable:
+            return False
+        return True
+
+    def sessions(self, where: str | None = None) -> list[str]:
+        self._check_open()
+        return self._remote.sessions(where)
+
+    def caused_by(self, tool: str, within: float) -> list[Node]:
+        self._check_open()
+        return self._remote.caused_by(tool, within)
+
+    def gc(self, limit: int = 1000) -> Collected:
+        self._check_open()
+        return self._remote.gc(limit)
+
+    def _serve(self) -> None:
+        pass
+
+    def _check_settings(self, asked: Mapping[str, Any]) -> None:
+        differing = _differing(asked, self._client.owner.settings)
+        if differing:
+            raise SettingsConflict(
+                f"process {self._client.owner.pid} owns the home and has it open with other settings",
+                where=str(self.home),
+                why=f"asked for {dict(asked)}, and {', '.join(differing)} is another there",
+                mend="Leave the settings out: the owner's are in force.",
+                facts={"pid": self._client.owner.pid},
+            )
+
+    def _shut(self) -> None:
+        self._client.close()
+
+
+def _differing(asked: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """The names of settings that are not as asked."""
+    found: list[str] = []
+    for name, value in asked.items():
+        other = there.get(name)
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            inner = _differing(cast("Mapping[str, Any]", value), cast("Mapping[str, Any]", other))
+            found += [f"{name}.{each}" for each in inner]
+        elif value != other:
+            found.append(name)
+    return found
+
+
+def _own_or_join(
+    path: Path, project: Project, settings: Settings, *, clock: Clock | None, gpus: GpuProbe | None
+) -> Infra:
+    """Own a home, or become a client of the process that does. Raises StoreLocked where that doesn't listen."""
+    deadline = time.monotonic() + _JOIN_WAIT
+    while True:
+        try:
+            return Infra(path, project, settings, clock=clock, gpus=gpus)
+        except StoreLocked as locked:
+            try:
+                return _ClientInfra(Client(socket_of(path)), project)
+            except OwnerUnreachable as silent:
+                if time.monotonic() > deadline:
+                    locked.why = f"one process at a time owns an embedded home, and {silent.what} at {silent.where}"
+                    locked.mend = (
+                        "Wait if it is just closing the home, or end it; where it runs without agent-infra-rl[server], "
+                        "install that, so that others can join."
+                    )
+                    raise locked from silent
+        time.sleep(0.02)
+
+
+def _shared(registry: dict[Path, Infra], path: Path) -> Infra | None:
+    """The Infra that this process has of a home, unless its owner was another process that has ended."""
+    found = registry.get(path)
+    if isinstance(found, _ClientInfra) and not found.answers():
+        del registry[path]
+        return None
+    return found
+
+
 def default_infra() -> Infra:
     """The default home's Infra, opened once and kept until the process ends."""
     path = default_home(find_project())
     with _lock:
-        found = _default.get(path)
+        found = _shared(_default, path)
         if found is None:
             found = _default[path] = Infra.open(path)
         return found

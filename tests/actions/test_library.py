@@ -157,9 +157,7 @@ def test_other_arguments_than_the_contract_allows_are_refused_by_name(
 
 def test_all_that_is_wrong_is_said_at_once(infra: Infra, graph: StateGraph, said: list[Any]) -> None:
     params = {"tone": "讽刺", "text": "再见", "volume": 11}
-    not_run(
-        infra.actions.execute({"tool": "greet", "params": params}, graph), graph, said, "/tone", "/text", "/volume"
-    )
+    not_run(infra.actions.execute({"tool": "greet", "params": params}, graph), graph, said, "/tone", "/text", "/volume")
 
 
 def test_a_contradiction_is_not_called_a_missing_value(infra: Infra, graph: StateGraph, said: list[Any]) -> None:

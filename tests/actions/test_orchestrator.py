@@ -339,7 +339,9 @@ def test_a_tool_that_raises_is_an_outcome_with_its_own_words(infra: Infra, graph
     assert "answer" in result.error["traceback"]
 
 
-@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), StopIteration()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "raised", [SystemExit(3), KeyboardInterrupt(), StopIteration()], ids=lambda e: type(e).__name__
+)
 def test_nothing_that_a_tool_raises_ends_the_process_or_the_loop(
     infra: Infra, graph: StateGraph, service: Service, raised: BaseException
 ) -> None:

@@ -21,6 +21,7 @@ from agent_infra import Infra, Node
 from agent_infra.config import Project
 
 SESSION = "月末 1"
+BIN = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds until a wait gives up; only a failing test waits that long
 
 TOOLS = '''\
@@ -120,9 +121,7 @@ class Records:
 
     def interrupted(self) -> dict[str, Node]:
         """Calls whose intent is there and whose receipt is not, by subgoal."""
-        return {
-            name: calls[-1] for name, calls in self.calls.items() if calls and calls[-1].id not in self.receipts
-        }
+        return {name: calls[-1] for name, calls in self.calls.items() if calls and calls[-1].id not in self.receipts}
 
 
 @dataclass
@@ -144,10 +143,11 @@ class Workshop:
     # -- processes ---------------------------------------------------------------------------------
 
     @contextmanager
-    def running(self, session: str = SESSION, **environment: str) -> Iterator[subprocess.Popen[str]]:
-        """A child process that runs the goal."""
+    def running(self, *command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        """A child process: a command of this Python's folder; `run.py` unless given."""
+        program, *arguments = command or ("python", "run.py", SESSION)
         child = subprocess.Popen(
-            [sys.executable, "run.py", session],
+            [str(BIN / program), *arguments],
             cwd=self.folder,
             env=self.environment(**environment),
             stdout=subprocess.PIPE,
@@ -162,15 +162,15 @@ class Workshop:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `run.py` to its end."""
-        return self._finished([sys.executable, "run.py", *(arguments or (SESSION,))], environment)
+        return self._finished(["python", "run.py", *(arguments or (SESSION,))], environment)
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `agent-infra` to its end."""
-        return self._finished([str(Path(sys.executable).with_name("agent-infra")), *arguments], environment)
+        return self._finished(["agent-infra", *arguments], environment)
 
     def _finished(self, command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command,
+            [str(BIN / command[0]), *command[1:]],
             cwd=self.folder,
             env=self.environment(**environment),
             capture_output=True,
@@ -181,7 +181,7 @@ class Workshop:
 
     def killed(self, effects: int, after: float = 0.0, session: str = SESSION, **environment: str) -> None:
         """Run the goal, and kill -9 the process `after` seconds after that many effects were seen."""
-        with self.running(session, **environment) as child:
+        with self.running("python", "run.py", session, **environment) as child:
             self.wait_for_effects(effects, child)
             time.sleep(after)
             child.send_signal(signal.SIGKILL)

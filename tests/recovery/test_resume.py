@@ -188,9 +188,7 @@ result: {type: api_response, key: held}
 def interrupted_action(workshop: Any) -> Path:
     file: Path = workshop.write("actions/hold.yaml", ACTION)
     workshop.write("agent_infra.toml", 'tools = ["tools.py"]\nactions = "actions/"\n')
-    workshop.write(
-        "goal.yaml", "goal: g\nsubgoals:\n  x: {action: hold_it}\n  y: {action: hold_it, after: x}\n"
-    )
+    workshop.write("goal.yaml", "goal: g\nsubgoals:\n  x: {action: hold_it}\n  y: {action: hold_it, after: x}\n")
     workshop.killed(effects=1)
     workshop.let_go()
     return file
@@ -225,7 +223,7 @@ def test_a_run_whose_tool_changed_waits_and_runs_nothing(workshop: Any) -> None:
 
 
 def test_a_run_whose_tool_is_gone_waits_and_names_it(workshop: Any) -> None:
-    interrupted_action(workshop)
+    interrupted_action(workshop).unlink()
     tools = workshop.folder.joinpath("tools.py").read_text("utf-8")
     workshop.write("tools.py", tools.replace("def hold", "def hold_no_more"))
     resumed = workshop.command("resume")
@@ -238,16 +236,21 @@ def test_a_run_whose_tool_is_gone_waits_and_names_it(workshop: Any) -> None:
 # -- Ctrl-C ----------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(workshop: Any) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [["python", "run.py", "月末 1"], ["agent-infra", "run", "goal.yaml", "--session", "月末 1"]],
+    ids=lambda c: c[0],
+)
+def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(workshop: Any, command: list[str]) -> None:
     workshop.write(
         "goal.yaml",
         "goal: g\nsubgoals:\n  a: {action: look, with: {name: a}}\n  b: {action: hold, with: {name: b}, after: a}\n",
     )
-    with workshop.running() as child:
+    with workshop.running(*command) as child:
         workshop.wait_for_effects(2, child)
         child.send_signal(signal.SIGINT)
         child.wait(60)
-        assert child.returncode not in (0, 1)
+    assert child.returncode in (130, -signal.SIGINT)
     workshop.let_go()
     assert workshop.command("resume").returncode == 0
     assert workshop.counts() == {"a": 1, "b": 2}
@@ -259,8 +262,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(workshop: Any) -> None:
 CHAIN = """\
 goal: 链
 subgoals:
-  a: {action: look, with: {name: a}}
-  pay: {action: pay, with: {name: pay}, after: a}
+  pay: {action: pay, with: {name: pay}}
   b: {action: store, with: {name: b}, after: pay}
 """
 
@@ -277,7 +279,7 @@ def test_killed_between_any_two_commits_what_is_done_is_done_once(workshop: Any,
             break
         assert run.returncode == -signal.SIGKILL, run.stderr
         kinds.add(check_resumed(place))
-    assert at > 9, "an intent, a receipt and its evidence for each of three calls, a beginning and an end"
+    assert at > 8, "the beginning, the end, and intent, evidence and receipt of two calls"
     assert kinds == {"not begun", "finished", "waiting"}
 
 
@@ -297,12 +299,9 @@ def check_resumed(place: Any) -> str:
         assert counts["b"] == 0
         return "waiting"
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    for name in ("a", "b"):
-        assert counts[name] == 1 + (name in before.interrupted() and place.effects()[0]["pid"] is not None) or counts[
-            name
-        ] == 1
-        assert len(place.keys(name)) == 1
+    assert counts["b"] in ((1, 2) if "b" in before.interrupted() else (1,))
+    assert len(place.keys("b")) == 1
     assert counts["pay"] == 1
     after = place.records()
-    assert after.finished() == {"a", "pay", "b"}
+    assert after.finished() == {"pay", "b"}
     return "finished"

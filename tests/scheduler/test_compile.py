@@ -85,7 +85,9 @@ def test_compiling_runs_nothing_and_writes_nothing(
 
 
 def test_later_parts_may_stand_first(infra: Infra, graph: StateGraph, done: list[Any], tmp_path: Path) -> None:
-    text = "goal: g\nsubgoals:\n  b: {action: note, with: {text: 乙}, after: [a]}\n  a: {action: note, with: {text: 甲}}\n"
+    text = (
+        "goal: g\nsubgoals:\n  b: {action: note, with: {text: 乙}, after: [a]}\n  a: {action: note, with: {text: 甲}}\n"
+    )
     plan = infra.scheduler.compile_gdep(goal_file(tmp_path, text), state_graph=graph)
     assert [each.name for each in plan.subgoals] == ["a", "b"]
 
@@ -249,9 +251,7 @@ def test_an_action_file_that_leaves_something_open_needs_a_goal(
     assert "text" in found.message
 
 
-def test_a_broken_action_file_is_told_as_such(
-    infra: Infra, graph: StateGraph, done: list[Any], tmp_path: Path
-) -> None:
+def test_a_broken_action_file_is_told_as_such(infra: Infra, graph: StateGraph, done: list[Any], tmp_path: Path) -> None:
     file = goal_file(tmp_path, "name: say\ntool: note\nparams: {txt: 你好}\neffects: none\n", "say.yaml")
     with pytest.raises(ContractErrors) as caught:
         infra.scheduler.compile_gdep(file, state_graph=graph)
@@ -277,7 +277,9 @@ KNOWLEDGE = r"""
 version: 1
 methods:
   - goal: compare_results
-    match: ["compare (?P<a>\\w+)'s and (?P<b>\\w+)'s (?P<quarter>Q\\d) results", "生成(?P<a>.+)与(?P<b>.+?) ?(?P<quarter>Q\\d) ?财报对比报告"]
+    match:
+      - "compare (?P<a>\\w+)'s and (?P<b>\\w+)'s (?P<quarter>Q\\d) results"
+      - "生成(?P<a>.+)与(?P<b>.+?) ?(?P<quarter>Q\\d) ?财报对比报告"
     subgoals:
       pair: {action: join, with: {left: "${goal.params.a}", right: "${goal.params.b}"}}
       told: {action: note, with: {text: "${goal.params.quarter}: ${subgoals.pair.result.text}"}}

@@ -185,7 +185,8 @@ def test_the_whole_story_is_nodes_and_edges(infra: Infra, graph: StateGraph, don
     for node in reversed(graph.nodes(type="subgoal", lifecycle=None)):
         told.setdefault(node.data["name"], []).append(node.data["status"])
         assert node.key == f"subgoal/{result.goal_id}/{node.data['name']}"
-    assert told == dict.fromkeys(("first", "second", "third"), ["pending", "running", "succeeded"])
+    assert list(told) == ["first", "second", "third"]
+    assert all(story == ["pending", "running", "succeeded"] for story in told.values())
 
     first = {graph.node(id).data["name"]: graph.node(id) for id in out(plan, "triggers")}
     assert set(first) == {"first", "second", "third"}
@@ -194,7 +195,9 @@ def test_the_whole_story_is_nodes_and_edges(infra: Infra, graph: StateGraph, don
     for call_id, name in zip(result.event_ids, told, strict=True):
         call = graph.node(call_id)
         assert (call.data["goal_id"], call.data["subgoal"]) == (result.goal_id, name)
-        triggered_by = [edge.source for edge in graph.edges(call_id) if edge.type == "triggers" and edge.target == call_id]
+        triggered_by = [
+            edge.source for edge in graph.edges(call_id) if edge.type == "triggers" and edge.target == call_id
+        ]
         assert {graph.node(id).data["name"] for id in triggered_by} == {name}
         assert subgoals(graph)[name].data["call"] == call_id
 
@@ -285,9 +288,7 @@ def test_a_failure_skips_what_waits_for_it_and_names_itself(infra: Infra, graph:
 
 def test_a_refusal_fails_the_run_with_the_condition(infra: Infra, graph: StateGraph, done: list[Any]) -> None:
     condition = "state.nodes.user_intent.data.confidence > 0.8"
-    infra.actions.load(
-        f'name: say\ntool: note\nparams: {{text: 好}}\neffects: none\npreconditions: ["{condition}"]\n'
-    )
+    infra.actions.load(f'name: say\ntool: note\nparams: {{text: 好}}\neffects: none\npreconditions: ["{condition}"]\n')
     graph.add_node("user_intent", {"query": "北京明天天气", "confidence": 0.5})
     result = run(infra, {"goal": "g", "subgoals": {"说": {"action": "say"}}}, graph)
     assert not result.ok
@@ -369,12 +370,12 @@ def test_it_works_inside_a_running_loop(infra: Infra, done: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("face", "call"),
     [
-        ("", lambda infra, graph: infra.run(CHAIN)),
-        ("", lambda infra, graph: infra.resume()),
+        ("", lambda infra, _: infra.run(CHAIN)),
+        ("", lambda infra, _: infra.resume()),
         ("scheduler", lambda infra, graph: infra.scheduler.execute_gdep(_plan(infra, graph))),
-        ("scheduler", lambda infra, graph: infra.scheduler.resume()),
+        ("scheduler", lambda infra, _: infra.scheduler.resume()),
         ("actions", lambda infra, graph: infra.actions.execute("note", graph)),
-        ("weaver", lambda infra, graph: infra.weaver.weave("01J00000000000000000000000", wait=1)),
+        ("weaver", lambda infra, _: infra.weaver.weave("01J00000000000000000000000", wait=1)),
     ],
     ids=["run", "resume", "scheduler.execute_gdep", "scheduler.resume", "actions.execute", "weaver.weave"],
 )

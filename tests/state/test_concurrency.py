@@ -85,7 +85,7 @@ def test_parallel_writers_of_one_key_leave_one_living_node(home: Home) -> None:
 
 @pytest.mark.parametrize("durability", ["group", "step", "os"])
 def test_many_sessions_are_written_in_parallel(tmp_path: Path, durability: str) -> None:
-    home = open_home(tmp_path / "h", durability=durability)  # type: ignore[arg-type]
+    home = open_home(tmp_path / "h", durability=durability)
 
     def write(name: str) -> None:
         graph = StateGraph(name, engine=home.engine, agent=name)

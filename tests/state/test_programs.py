@@ -239,7 +239,8 @@ class Run:
     @staticmethod
     def _seen(nodes: Iterable[Node]) -> list[object]:
         return [
-            (n.id, n.type, n.data, n.key, n.ttl, n.tool, n.owner, n.created, n.step, n.lifecycle, n.session) for n in nodes
+            (n.id, n.type, n.data, n.key, n.ttl, n.tool, n.owner, n.created, n.step, n.lifecycle, n.session)
+            for n in nodes
         ]
 
 

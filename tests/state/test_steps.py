@@ -41,9 +41,15 @@ def unmoved(graph: StateGraph) -> Callable[[], None]:
 
 def test_a_step_lands_as_one_version(graph: StateGraph, clock: ManualClock) -> None:
     with graph.step(agent="planner") as step:
-        intent = step.add_node("user_intent", {"query": "北京明天天气", "confidence": 0.95}, ttl=3600, labels=["personal"])
+        intent = step.add_node(
+            "user_intent", {"query": "北京明天天气", "confidence": 0.95}, ttl=3600, labels=["personal"]
+        )
         answer = step.add_node(
-            "api_response", {"temp": 22}, key="weather", tool="天气_api", permissions={"read": ["*"], "write": ["planner"]}
+            "api_response",
+            {"temp": 22},
+            key="weather",
+            tool="天气_api",
+            permissions={"read": ["*"], "write": ["planner"]},
         )
         step.add_edge(intent.id, answer.id, "triggers")
         assert graph.nodes() == []
@@ -59,13 +65,18 @@ def test_a_step_lands_as_one_version(graph: StateGraph, clock: ManualClock) -> N
     assert answer.permissions == {"read": ["*"], "write": ["planner"]}
     assert intent.labels == ("personal",)
     assert intent.ttl == 3600
-    assert [(e.source, e.target, e.type, e.step) for e in graph.edges(answer.id)] == [(intent.id, answer.id, "triggers", 1)]
+    assert [(e.source, e.target, e.type, e.step) for e in graph.edges(answer.id)] == [
+        (intent.id, answer.id, "triggers", 1)
+    ]
 
 
 def test_a_node_is_as_it_was_after_reopening(homes: Callable[..., Home]) -> None:
     home = homes()
     graph = StateGraph("s", engine=home.engine)
-    written = [graph.add_node("note", {"text": "天气"}, key="北京", ttl=1.5, tool="t", labels=("a",)), graph.add_node("天气", {})]
+    written = [
+        graph.add_node("note", {"text": "天气"}, key="北京", ttl=1.5, tool="t", labels=("a",)),
+        graph.add_node("天气", {}),
+    ]
     if home.path is not None:
         home.close()
         home = homes()
@@ -161,6 +172,10 @@ def test_an_edge_that_is_given_again_stays_the_edge_of_its_first_step(graph: Sta
     for _ in range(3):
         graph.add_edge(a.id, b.id, "causes")
     assert [edge.step for edge in graph.edges(a.id)] == [3]
+    graph.rollback(1)
+    graph.add_edge(a.id, b.id, "causes")
+    graph.add_edge(a.id, b.id, "references")
+    assert [(edge.type, edge.step) for edge in graph.edges(b.id)] == [("causes", 3), ("references", 6)]
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------------
@@ -280,7 +295,9 @@ def test_a_removal_needs_a_readable_reason(graph: StateGraph, why: Any) -> None:
     check()
 
 
-@pytest.mark.parametrize(("kind", "value"), [("", "T-1"), ("ticket", ""), ("ticket", "\ud800"), (5, "T-1"), ("ticket", 7)])
+@pytest.mark.parametrize(
+    ("kind", "value"), [("", "T-1"), ("ticket", ""), ("ticket", "\ud800"), (5, "T-1"), ("ticket", 7)]
+)
 def test_a_reference_needs_a_kind_and_a_value(graph: StateGraph, kind: Any, value: Any) -> None:
     check = unmoved(graph)
     with pytest.raises(InvalidNode), graph.step() as step:

@@ -20,7 +20,17 @@ from agent_infra.errors import (
 )
 from agent_infra.state import Home, StateGraph, open_home, open_memory
 
-SESSIONS = ["weather_demo_001", "a.b.c", "v.1.0123456789abcdef", "北京明天天气", "with space", ".", "..", "-", "x" * 200]
+SESSIONS = [
+    "weather_demo_001",
+    "a.b.c",
+    "v.1.0123456789abcdef",
+    "北京明天天气",
+    "with space",
+    ".",
+    "..",
+    "-",
+    "x" * 200,
+]
 
 
 def moves(home: Home) -> list[dict[str, object]]:
@@ -148,7 +158,12 @@ def test_a_session_id_is_good_exactly_by_the_rule(session: str) -> None:
     try:
         graph = StateGraph(session, engine=home.engine)
     except InvalidSessionId:
-        assert not 1 <= len(session) <= 200 or "/" in session or session[0] == "_" or re.search(r"[\x00-\x1f\x7f]", session)
+        assert (
+            not 1 <= len(session) <= 200
+            or "/" in session
+            or session[0] == "_"
+            or re.search(r"[\x00-\x1f\x7f]", session)
+        )
         return
     graph.add_node("note", {})
     assert 1 <= len(session) <= 200

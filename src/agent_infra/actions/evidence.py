@@ -11,12 +11,12 @@ import platform
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, cast
 
 from agent_infra.content import canonical, matches_cid, referred_cids
 from agent_infra.errors import EvidenceUnknown
 from agent_infra.state import BlobStore
+from agent_infra.version import __version__
 
 LARGE: Final = 64 * 1024
 """Bytes from which an output is a block of its own."""
@@ -38,11 +38,14 @@ class EvidenceStore:
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
+    def keep(self, output: Any) -> dict[str, Any]:
+        """An output as its bundle holds it; a large one is stored as a block of its own, before any lock is taken."""
+        if output is not None and len(canonical(output)) > LARGE:
+            return {"output": self._blobs.put_value(output), "output_apart": True}
+        return {"output": output}
+
     def write(self, bundle: dict[str, Any]) -> dict[str, Any]:
         """Store a bundle; give the reference (`$cid`, bytes, media type) that a receipt carries."""
-        output: Any = bundle.get("output")
-        if output is not None and len(canonical(output)) > LARGE:
-            bundle = bundle | {"output": self._blobs.put_value(output), "output_apart": True}
         return self._blobs.put_value(bundle)
 
     def get(self, cid: str) -> dict[str, Any]:
@@ -81,13 +84,9 @@ class EvidenceStore:
 @cache
 def environment() -> dict[str, Any]:
     """Where calls run: Python, this library, the machine. One snapshot a process."""
-    try:
-        library = version("agent-infra-rl")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        library = "unknown"
     return {
         "python": sys.version.split()[0],
-        "agent_infra": library,
+        "agent_infra": __version__,
         "system": platform.system(),
         "release": platform.release(),
         "machine": platform.machine(),

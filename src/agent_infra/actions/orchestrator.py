@@ -13,8 +13,9 @@ impossible.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from agent_infra.actions.evidence import EvidenceStore, environment
@@ -89,16 +90,23 @@ class Orchestrator:
         execution = Execution(
             contract, self._tools.get(contract.tool), graph, agent or graph.agent, dict(params or {}), dict(about or {})
         )
-        with graph.step(agent=execution.agent, durable=contract.effects == "once") as step:
+        with graph.step(agent=execution.agent, durable=False) as step:
             refusal = self._prepare(execution, seed or (new_ulid(self._engine.clock.micros()),), repeat)
             call = execution.call = self._write_call(step, execution, repeat)
             refused = self._write_end(step, execution, refusal, on_receipt) if refusal is not None else None
             if refused is None and on_call is not None:
                 on_call(step, call)
         if refused is None:
+            if contract.effects == "once":
+                await self._settled(graph)
             return await self._run(execution, on_receipt)
-        graph.flush()
-        return _at(refused, graph)
+        await self._settled(graph)
+        return replace(refused, version=step.version or "")
+
+    async def _settled(self, graph: StateGraph) -> None:
+        """Wait for the disk off the loop, so that parallel calls share an fsync."""
+        if self._engine.durability == "group":
+            await asyncio.to_thread(graph.flush)
 
     # -- before the call ---------------------------------------------------------------------------
 
@@ -182,9 +190,12 @@ class Orchestrator:
             if outcome.status != "succeeded":
                 mark_failed(span, (outcome.error or {}).get("code", outcome.status))
         metrics().called(contract.tool, outcome.status, (outcome.finished - outcome.started) / MICROS)
-        with execution.graph.step(agent=execution.agent) as step:
-            result = self._write_end(step, execution, self._judged(execution, outcome), on_receipt)
-        return _at(result, execution.graph)
+        kept = await asyncio.to_thread(self._evidence.keep, outcome.output)
+        with execution.graph.step(agent=execution.agent, durable=False) as step:
+            ending = replace(self._judged(execution, outcome), kept=kept)
+            result = self._write_end(step, execution, ending, on_receipt)
+        await self._settled(execution.graph)
+        return replace(result, version=step.version or "")
 
     def _judged(self, execution: Execution, outcome: Outcome) -> _Ending:
         """The outcome after the output's schema and the postconditions had their say."""
@@ -251,7 +262,7 @@ class Orchestrator:
         key = contract.result.key_for(execution.bindings | {"result": output})
         if key.error is not None:
             error = _error("ReferenceUnresolved", "the result's key has no value", [key.error])
-            return None, _Ending("failed", output, error, ending.outcome)
+            return None, replace(ending, status="failed", error=error)
         try:
             node = step.add_node(
                 contract.result.type,
@@ -262,7 +273,7 @@ class Orchestrator:
             )
         except (SchemaMismatch, NotJson) as refused:
             error = _error("OutputInvalid", f"the output is no valid {contract.result.type!r} node", [str(refused)])
-            return None, _Ending("failed", output, error, ending.outcome)
+            return None, replace(ending, status="failed", error=error)
         step.add_edge(call.id, node.id, "causes")
         return node, ending
 
@@ -280,7 +291,7 @@ class Orchestrator:
                 "stdout_tail": outcome.stdout,
                 "stderr_tail": outcome.stderr,
             }
-        return {
+        bundle: dict[str, Any] = {
             "kind": "agent_infra/evidence",
             "format": 1,
             "session": execution.graph.session_id,
@@ -295,11 +306,11 @@ class Orchestrator:
             "inputs": {name: {"node": node.id, "step": node.step} for name, node in execution.inputs.items()},
             "conditions": execution.conditions,
             "status": ending.status,
-            "output": ending.output,
             "error": ending.error,
             "seconds": seconds,
             "environment": environment(),
-        } | ran
+        }
+        return bundle | dict(ending.kept) | ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +319,7 @@ class _Ending:
     output: Any
     error: dict[str, Any] | None
     outcome: Outcome | None = None
+    kept: Mapping[str, Any] = field(default_factory=lambda: {"output": None})
 
 
 def _error(code: str, what: str, reasons: Sequence[str]) -> dict[str, Any]:
@@ -322,8 +334,3 @@ def _condition_error(code: str, failed: Sequence[Mapping[str, Any]]) -> dict[str
 def _inherited(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Labels go on to whatever is made from a node."""
     return tuple(sorted({label for node in nodes for label in node.labels}))
-
-
-def _at(result: ActionResult, graph: StateGraph) -> ActionResult:
-    object.__setattr__(result, "version", graph.version)
-    return result

@@ -26,7 +26,13 @@ NOT_FOUND: Final = (
     errors.GoalUnknown,
     errors.EventUnknown,
 )
-CONFLICT: Final = (errors.StoreLocked, errors.LockTimeout, errors.VersionConflict, errors.DuplicateConflict)
+CONFLICT: Final = (
+    errors.StoreLocked,
+    errors.NotOwner,
+    errors.LockTimeout,
+    errors.VersionConflict,
+    errors.DuplicateConflict,
+)
 
 app = typer.Typer(
     name="agent-infra",

@@ -22,7 +22,7 @@ class Story:
 
     def __init__(self, infra: Infra, session: str) -> None:
         self.graph = infra.session(session)
-        ledger = StateGraph.of_system(infra.engine, session + LEDGER)
+        ledger = StateGraph.of_system(infra.backend, session + LEDGER)
         told = [node for type in ("signal", "woven_reward") for node in reversed(ledger.nodes(type=type))]
         nodes = [*reversed(self.graph.nodes(lifecycle=None)), *told]
         newest = {node.key: node.id for node in nodes if node.key and node.type in ("subgoal", "goal", "plan")}

@@ -50,6 +50,7 @@ from agent_infra.state.query import Explanation, Page, Query
 from agent_infra.state.retention import Retention
 from agent_infra.state.schemas import Schema, SchemaBroker
 from agent_infra.state.step import Step
+from agent_infra.state.view import View
 from agent_infra.state.watch import Change
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "Verification",
     "Version",
     "VersionId",
+    "View",
     "Writer",
     "activation",
     "caused_by_everywhere",

@@ -107,6 +107,7 @@ class Writer(Protocol):
         tool: str | None,
         permissions: Mapping[str, Any] | None,
         labels: Sequence[str],
+        schema_version: int | str | None = None,
     ) -> NodeDraft:
         """A node with its final id. What can be checked here and now is."""
         ...
@@ -125,11 +126,17 @@ class Backend(Protocol):
         ...
 
     def reader(
-        self, session: str, version: str | None = None, as_of: int | None = None, acting: Acting | None = None
+        self,
+        session: str,
+        version: str | None = None,
+        as_of: int | None = None,
+        acting: Acting | None = None,
+        schemas: Mapping[str, int | str] | None = None,
     ) -> Reader:
         """A session's head, or one version; `as_of` in microseconds since 1970, the version's commit time unless given.
 
-        Raises VersionUnknown, VersionCollected, PermissionRefused.
+        Nodes of the types in `schemas` come in these versions. Raises VersionUnknown, VersionCollected,
+        PermissionRefused, SchemaUnknown, MigrationMissing.
         """
         ...
 
@@ -151,8 +158,8 @@ class Backend(Protocol):
         """Begin a session where another stands, or at one of its versions. Raises SessionExists, VersionUnknown."""
         ...
 
-    def diff(self, session: str, old: str, new: str) -> Diff:
-        """What differs between two versions. Raises VersionUnknown."""
+    def diff(self, session: str, old: str, new: str, acting: Acting | None = None) -> Diff:
+        """What differs between two versions. Raises VersionUnknown, VersionCollected, PermissionRefused."""
         ...
 
     def watch(self, session: str, since: int | None, timeout: float | None) -> Iterator[Change]:

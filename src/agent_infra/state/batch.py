@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from agent_infra.clock import MICROS, random_bytes, ulid_bytes
 from agent_infra.content import referred_cids
 from agent_infra.errors import InvalidNode, NodeUnknown
@@ -10,6 +12,9 @@ from agent_infra.state.model import NodeDraft, StepDraft, check_edge_type
 from agent_infra.state.records import Branch, Content, Head, Private, VersionRecord
 from agent_infra.state.stores import Write
 from agent_infra.state.view import View, position
+
+_End: TypeAlias = tuple[bytes, bytes, str | None]
+"""An edge's end: its id's bytes, its row, its tool."""
 
 
 class Batch:
@@ -22,7 +27,7 @@ class Batch:
         self.referred: list[str] = []
         self._view = view
         self._created = created
-        self._written: dict[bytes, tuple[NodeDraft, bytes]] = {}
+        self._written: dict[str, _End] = {}
         self._dead: dict[bytes, bytes] = {}
         self._seq = 0
 
@@ -65,15 +70,11 @@ class Batch:
         salt = random_bytes(16)
         content = records.node_content(node)
         row = records.pack_node(salt, br, step, seq, self._created, content)
-        self._written[ulid] = (node, row)
+        self._written[node.id] = ulid, row, node.tool
         rows = self.rows
         rows.append((keys.node(ulid), row))
         suffix = keys.suffix(self._created, step, seq)
-        rows.append((keys.index_prefix(br, keys.BY_TYPE, node.type) + suffix, ulid))
-        if node.tool is not None:
-            rows.append((keys.index_prefix(br, keys.BY_TOOL, node.tool) + suffix, ulid))
-        if node.owner is not None:
-            rows.append((keys.index_prefix(br, keys.BY_OWNER, node.owner) + suffix, ulid))
+        rows += [(prefix + suffix, ulid) for prefix in keys.index_prefixes(br, node.type, node.tool, node.owner)]
         if node.key is not None:
             rows.append((keys.key_prefix(br, node.key) + keys.step_seq(step, seq), ulid))
         if node.ttl is not None:
@@ -123,49 +124,35 @@ class Batch:
         marker = records.MARKER + ulid
         suffix = position(row)[:8] + keys.step_seq(step, self._next_seq())
         self.rows.append((keys.death(ulid, br, step), self._dead[ulid]))
-        self.rows.append((keys.index_prefix(br, keys.BY_TYPE, node.type) + suffix, marker))
-        if node.tool is not None:
-            self.rows.append((keys.index_prefix(br, keys.BY_TOOL, node.tool) + suffix, marker))
-        if node.owner is not None:
-            self.rows.append((keys.index_prefix(br, keys.BY_OWNER, node.owner) + suffix, marker))
-        for tool in self._causing_tools(node.id):
-            self.rows.append((keys.caused_prefix(br, tool) + suffix, marker))
-
-    def _causing_tools(self, id: str) -> set[str]:
-        sources = [
-            self._view.row(ulid_bytes(e.source)) for e in self._view.edges(id) if e.type == "causes" and e.target == id
-        ]
-        tools = (records.read_node(b"\0" * 16, row, "").tool for row in sources if row is not None)
-        return {tool for tool in tools if tool is not None}
+        ranges = keys.index_prefixes(br, node.type, node.tool, node.owner)
+        ranges += [keys.caused_prefix(br, tool) for tool in self._view.causing_tools(ulid)]
+        self.rows += [(prefix + suffix, marker) for prefix in ranges]
 
     # -- edges -------------------------------------------------------------------------------------
 
     def _add_edge(self, br: int, step: int, source: str, target: str, type: str) -> tuple[bytes, bytes, str]:
         check_edge_type(type)
-        start, _, tool = self._end(source)
-        end, end_row, _ = self._end(target)
+        start, _, tool = self._written.get(source) or self._earlier(source)
+        end, end_row, _ = self._written.get(target) or self._earlier(target)
         seq = self._next_seq()
-        name = type.encode()
-        self.rows.append((keys.edge(b"O", start, br, step, seq), end + name))
-        self.rows.append((keys.edge(b"P", end, br, step, seq), start + name))
-        living = end not in self._dead and (end in self._written or self._view.death(end) is None)
-        if type == "causes" and tool is not None and living:
+        self.rows.append((keys.edge(b"O", start, br, step, seq), keys.edge_end(end, type)))
+        self.rows.append((keys.edge(b"P", end, br, step, seq), keys.edge_end(start, type, tool)))
+        if type == "causes" and tool is not None and self._lives(target, end):
             suffix = position(end_row)[:8] + keys.step_seq(step, seq)
             self.rows.append((keys.caused_prefix(br, tool) + suffix, end + end_row))
             _, _, _, _, created = records.node_place(end_row)
             self.rows.append((keys.directory(tool, created, br), b""))
         return start, end, type
 
-    def _end(self, id: str) -> tuple[bytes, bytes, str | None]:
-        """(ulid, row, tool) of an edge's end: a node of this step, or one that the step's view sees."""
+    def _lives(self, id: str, ulid: bytes) -> bool:
+        return ulid not in self._dead and (id in self._written or self._view.death(ulid) is None)
+
+    def _earlier(self, id: str) -> _End:
+        """An edge's end that the step's view sees."""
         ulid = keys.raw_id(id)
-        if ulid is not None:
-            written = self._written.get(ulid)
-            if written is not None:
-                return ulid, written[1], written[0].tool
-            row = self._view.row(ulid)
-            if row is not None:
-                return ulid, row, records.read_node(ulid, row, "").tool
+        row = self._view.row(ulid) if ulid is not None else None
+        if ulid is not None and row is not None:
+            return ulid, row, records.tool_of(row)
         raise NodeUnknown(
             f"an edge ends at {id!r}, and there is no such node",
             where=f"session {self._view.session!r}",

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -60,6 +61,7 @@ class BlobStore:
         self._budget = budget
         self._budget_wait = budget_wait
         self._room = threading.Condition()
+        self._coming_and_going = threading.RLock()
         self._used = self._count() if budget is not None else 0
         self._fresh: dict[str, tuple[int, float]] = {}
 
@@ -102,17 +104,15 @@ class BlobStore:
                 digest.update(chunk)
                 target.write(chunk)
             cid = cid_of_digest(digest.digest())
-            self._expect_use(cid)
+            new = not self._expect_use(cid)
             size = target.tell()
-            new = not self.has(cid)
             _into_place(target, self._file(self._folder, cid))
             if not new:
                 self._give_back(size)
         return reference(cid, size, media_type)
 
     def _keep(self, cid: str, content: bytes) -> None:
-        self._expect_use(cid)
-        if self.has(cid):
+        if self._expect_use(cid) and self.raw(cid) == content:
             return
         with self._reserved(len(content)):
             if self._folder is None or len(content) <= SMALL:
@@ -151,9 +151,14 @@ class BlobStore:
 
     def raw(self, cid: str) -> bytes:
         """The stored bytes, unchecked. Raises EvidenceUnknown."""
+        with self.open(cid) as content:
+            return content.read()
+
+    def open(self, cid: str) -> IO[bytes]:
+        """The stored bytes, unchecked, as a file to read from. Raises EvidenceUnknown."""
         content = self._store.get(keys.block(cid)) if is_cid(cid) else None
         if content is not None:
-            return content
+            return BytesIO(content)
         path = self._path(cid)
         if path is None or not path.is_file():
             raise EvidenceUnknown(
@@ -161,7 +166,7 @@ class BlobStore:
                 mend="Check the id, and that this is the home that it was stored in.",
                 facts={"cid": cid},
             )
-        return path.read_bytes()
+        return path.open("rb")
 
     def get_value(self, cid: str) -> Any:
         """The JSON value of a DAG-CBOR block, checked against its CID. Raises EvidenceUnknown, EvidenceDamaged."""
@@ -178,9 +183,18 @@ class BlobStore:
 
     # -- away --------------------------------------------------------------------------------------
 
-    def _expect_use(self, cid: str) -> None:
-        count, _ = self._fresh.get(cid, (0, 0.0))
-        self._fresh[cid] = (count + 1, time.monotonic())
+    def _expect_use(self, cid: str) -> bool:
+        """Note that a block is being put for a step that will refer to it; whether it is here already, to stay."""
+        with self._coming_and_going:
+            count, _ = self._fresh.get(cid, (0, 0.0))
+            self._fresh[cid] = (count + 1, time.monotonic())
+            return self.has(cid)
+
+    @contextmanager
+    def leaving(self, cid: str) -> Generator[bool]:
+        """Whether a block that nothing refers to may go; nobody begins to put it until the `with` ends."""
+        with self._coming_and_going:
+            yield not self.is_awaited(cid)
 
     def used(self, cids: Iterable[str]) -> None:
         """Note that a committed step, or another block, refers to blocks that were put for it."""
@@ -193,6 +207,13 @@ class BlobStore:
         """Whether a block was put and the step that refers to it may still be on its way."""
         count, put = self._fresh.get(cid, (0, 0.0))
         return count > 0 and time.monotonic() - put < FRESH
+
+    def size(self, cid: str) -> int:
+        """The bytes of a block; 0 for one that is not here."""
+        path = self._path(cid)
+        if path is not None and path.is_file():
+            return path.stat().st_size
+        return len(self._store.get(keys.block(cid)) or b"") if is_cid(cid) else 0
 
     def drop(self, cid: str) -> int:
         """Remove a block that nothing refers to any more; the bytes freed."""

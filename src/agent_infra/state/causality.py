@@ -1,9 +1,14 @@
-"""Questions about why: what led to a node, what came of it, and the shortest way between two."""
+"""Questions about why: what led to a node, what came of it, and the shortest way between two.
+
+The edges of a node stay when retention collects its data: ways lead on through it, and it is left out of the answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
+from agent_infra.errors import NodeUnknown
 from agent_infra.state.model import Edge, Node, check_edge_type
 from agent_infra.state.view import View
 
@@ -39,7 +44,12 @@ def path(view: View, start: str, end: str) -> list[Node]:
     steps = [end]
     while came_from[steps[-1]]:
         steps.append(came_from[steps[-1]])
-    return [view.node(id) for id in reversed(steps)]
+    return [node for id in reversed(steps) for node in _kept(view, id)]
+
+
+def _kept(view: View, id: str) -> Iterator[Node]:
+    with suppress(NodeUnknown):
+        yield view.node(id)
 
 
 def _reached(
@@ -57,7 +67,7 @@ def _reached(
                 if other not in seen:
                     seen.add(other)
                     following.append(other)
-                    found.append(view.node(other))
+                    found += _kept(view, other)
         frontier = following
         depth = None if depth is None else depth - 1
     return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent_infra.clock import ulid_text
+from agent_infra.errors import NodeUnknown, PermissionRefused
 from agent_infra.state import records
 from agent_infra.state.model import Node
+from agent_infra.state.permissions import Guard
 from agent_infra.state.view import Place, View
 
 if TYPE_CHECKING:
@@ -30,9 +33,13 @@ class Diff:
         return not (self.added or self.gone or self.changed)
 
 
-def diff_versions(engine: StateEngine, session: str, old: Place, new: Place, names: tuple[str, str]) -> Diff:
-    """The difference between two places. The cost grows with the steps between them, not with the graph."""
-    views = (engine.view(session, old), engine.view(session, new))
+def diff_versions(
+    engine: StateEngine, session: str, old: Place, new: Place, names: tuple[str, str], guard: Guard | None = None
+) -> Diff:
+    """The difference between two places, as far as an agent may see it. The cost grows with the steps between them, not
+    with the graph.
+    """
+    views = (engine.view(session, old, guard=guard), engine.view(session, new, guard=guard))
     meeting = _meeting(engine, old, new)
     touched: dict[bytes, None] = {}
     for view in views:
@@ -74,7 +81,7 @@ def _touched(view: View, meeting: dict[int, int]) -> list[bytes]:
 def _alive(view: View, ulids: list[bytes]) -> dict[str, Node]:
     found: dict[str, Node] = {}
     for ulid in ulids:
-        if view.row(ulid) is not None:
+        with suppress(NodeUnknown, PermissionRefused):  # written elsewhere, collected, or not for this agent
             node = view.node(ulid_text(ulid))
             if node.lifecycle in ("active", "expired"):
                 found[node.id] = node

@@ -31,7 +31,7 @@ from agent_infra.state.model import (
 from agent_infra.state.permissions import Guard
 from agent_infra.state.records import Branch, Head
 from agent_infra.state.retention import Keeping, Retention, collected
-from agent_infra.state.schemas import SchemaBroker
+from agent_infra.state.schemas import SchemaBroker, Translation
 from agent_infra.state.stores import Store, Write
 from agent_infra.state.view import Lineage, Place, View
 from agent_infra.state.watch import Bell
@@ -63,6 +63,7 @@ class StateEngine:
         self._sync = GroupSync(store.sync)
         self._heads: dict[str, Head] = {}
         self._branches: dict[int, Branch] = {}
+        self._children: dict[int, list[int]] = {}
         self._tips: dict[int, int] = {}
         self._lineages: dict[int, Lineage] = {}
         self._branch_lock = threading.Lock()
@@ -73,8 +74,12 @@ class StateEngine:
 
     def _load_branches(self) -> int:
         for key, value in self.store.scan(b"B", b"C"):
-            self._branches[keys.branch_number(key)] = records.decode_branch(value)
+            self._add_branch(keys.branch_number(key), records.decode_branch(value))
         return max(self._branches, default=0)
+
+    def _add_branch(self, br: int, branch: Branch) -> None:
+        self._branches[br] = branch
+        self._children.setdefault(branch.parent, []).append(br)
 
     # -- where things are --------------------------------------------------------------------------
 
@@ -101,8 +106,11 @@ class StateEngine:
         return version_id(owner, place.step, place.hash)
 
     def owner_of(self, br: int) -> str:
-        """The session that a branch belongs to."""
-        return self._branches[br].session
+        """The session that a branch belongs to. Raises StoreDamaged for a branch that was never begun."""
+        branch = self._branches.get(br)
+        if branch is None:
+            raise records.damaged_row("row", LookupError(f"it names branch {br}, and there is none"))
+        return branch.session
 
     def resolve(self, version: str) -> Place:
         """Where a version lies, on whatever branch, abandoned or not. Raises VersionUnknown."""
@@ -140,6 +148,10 @@ class StateEngine:
         record = records.decode_version(self.store.get(keys.version(br, step)) or b"")
         return Place(br, step, record.hash, records.decode_content(record.content).created)
 
+    def branch(self, br: int) -> Branch:
+        """What a branch begins with."""
+        return self._branches[br]
+
     def fork_step(self, br: int) -> int:
         """The step of its parent that a branch begins after."""
         return self._branches[br].fork_step
@@ -152,13 +164,13 @@ class StateEngine:
         """A branch and all that begin on it or on one of these."""
         found = [br]
         for each in found:
-            found += [other for other, branch in list(self._branches.items()) if branch.parent == each]
+            found += self._children.get(each, ())
         return found
 
     def forks_off(self, br: int) -> list[int]:
         """The steps after which branches begin that still have versions."""
-        children = [(other, branch) for other, branch in list(self._branches.items()) if branch.parent == br]
-        return [branch.fork_step for other, branch in children if self.tip(other) > branch.fork_step]
+        children = [(other, self.fork_step(other)) for other in self._children.get(br, ())]
+        return [fork_step for other, fork_step in children if self.tip(other) > fork_step]
 
     def belongs(self, session: str, place: Place, version: str) -> bool:
         """Whether a version is one of a session's: on a branch of its own, in its line, or its empty beginning."""
@@ -187,7 +199,12 @@ class StateEngine:
         return above
 
     def view(
-        self, session: str, place: Place | None = None, as_of: int | None = None, guard: Guard | None = None
+        self,
+        session: str,
+        place: Place | None = None,
+        as_of: int | None = None,
+        guard: Guard | None = None,
+        translation: Translation | None = None,
     ) -> View:
         """A view of a session's head, or of a place in its history."""
         if place is None:
@@ -197,14 +214,26 @@ class StateEngine:
         else:
             self.keeping.check(place, session)
             moment = place.created if as_of is None else as_of
-        return self._view(session, place, moment, guard)
+        return self._view(session, place, moment, guard, translation)
 
     def unchecked_view(self, session: str, place: Place) -> View:
         """A view of a place whether or not retention still lets callers read it."""
         return self._view(session, place, place.created)
 
-    def _view(self, session: str, place: Place, moment: int, guard: Guard | None = None) -> View:
-        return View(self.store, session, place, self.lineage(place.branch, place.step), moment, self.owner_of, guard)
+    def line_view(self, session: str, br: int, step: int) -> View:
+        """A view of a branch up to a step, whether or not that is still a version."""
+        return self._view(session, Place(br, step, b"", 0), 0)
+
+    def _view(
+        self,
+        session: str,
+        place: Place,
+        moment: int,
+        guard: Guard | None = None,
+        translation: Translation | None = None,
+    ) -> View:
+        lineage = self.lineage(place.branch, place.step)
+        return View(self.store, session, place, lineage, moment, self.owner_of, guard, translation)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -274,7 +303,8 @@ class StateEngine:
             raise SessionExists(
                 f"there is a session {session!r} already", mend="Fork to a new name.", facts={"session": session}
             )
-        head = Head(at.branch, at.step, at.hash, at.created, 1)
+        digest = at.hash if at.branch else root_hash(session)  # an empty beginning is the new session's own
+        head = Head(at.branch, at.step, digest, at.created, 1)
         note = {"session": session, "from": source, "to": source, "why": "fork"}
         return self._write_move(session, head, "fork", note, agent)
 
@@ -287,13 +317,16 @@ class StateEngine:
             self.keeping.check(place, session)
             draft = StepDraft(agent, nodes=[self.schemas.draft("move", note, owner=agent)])
             batch, control, _ = self._batch("_control", draft)
-            batch.rows += _head_rows(session, head, kind)
-            return self._write(batch, {session: head, "_control": control})
+            kept = self.keeping.move_rows(session, place)
+            batch.rows += [*_head_rows(session, head, kind), *kept]
+            ticket = self._write(batch, {session: head, "_control": control})
+            self.keeping.note(kept)
+            return ticket
 
     def _write(self, batch: Batch, heads: Mapping[str, Head]) -> int:
         self.store.write(batch.rows, sync=self.durability == "step")
         for br, branch in batch.new_branches.items():
-            self._branches[br] = branch
+            self._add_branch(br, branch)
         self._tips.update(batch.tips)
         if batch.referred and self.blobs is not None:
             self.blobs.used(batch.referred)
@@ -312,7 +345,15 @@ class StateEngine:
         new = Head(br, head.step + 1, record.hash, created, head.seq + 1)
         batch.rows += _head_rows(session, new, "step")
         batch.tips[br] = new.step
-        version = records.read_version(record, self.version_of(session, head))
+        version = Version(
+            version_id(session, new.step, new.hash),
+            self.version_of(session, head),
+            session,
+            new.step,
+            draft.agent,
+            created,
+            tuple([node.id for node in draft.nodes]),
+        )
         return batch, new, version
 
     def _branch_for(self, session: str, head: Head, batch: Batch) -> int:

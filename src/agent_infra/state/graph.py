@@ -19,7 +19,7 @@ from typing import Any, overload
 
 from agent_infra import opening
 from agent_infra.clock import to_micros
-from agent_infra.errors import InvalidNode, ReadOnlyView
+from agent_infra.errors import InvalidNode, LeaseLost, ReadOnlyView
 from agent_infra.state.backend import Acting, Backend, Terms
 from agent_infra.state.collect import Collected
 from agent_infra.state.diff import Diff
@@ -69,13 +69,16 @@ class StateGraph:
         self.agent = agent
         self._acting: Acting | None = None
         self._past: tuple[str, int | None] | None = None
+        self._schemas: dict[str, int | str] = {}
         self._reader = self.backend.reader(session)
 
-    def _seen(self, acting: Acting | None, past: tuple[str, int | None] | None) -> StateGraph:
-        """This session by the rights of an agent, or from a version and moment."""
+    def _seen(
+        self, acting: Acting | None, past: tuple[str, int | None] | None, schemas: Mapping[str, int | str]
+    ) -> StateGraph:
+        """This session by the rights of an agent, from a version and moment, or in some schema versions."""
         graph = StateGraph.of_system(self.backend, self.session_id, agent=acting.name if acting else self.agent)
-        graph._acting, graph._past = acting, past
-        graph._reader = self.backend.reader(self.session_id, *(past or (None, None)), acting)
+        graph._acting, graph._past, graph._schemas = acting, past, dict(schemas)
+        graph._reader = self.backend.reader(self.session_id, *(past or (None, None)), acting, schemas)
         return graph
 
     def __repr__(self) -> str:
@@ -108,7 +111,17 @@ class StateGraph:
 
         Nodes that it may not read are not there for it; a refused write raises PermissionRefused, naming the rule.
         """
-        return self._seen(Acting(name, tuple(roles)), self._past)
+        return self._seen(Acting(name, tuple(roles)), self._past, self._schemas)
+
+    def with_schemas(self, versions: Mapping[str, int | str]) -> StateGraph:
+        """This graph as a program sees it that was made for certain versions of node types' schemas:
+        `graph.with_schemas({"plan_step": "1.8"})`, by number or tag.
+
+        Nodes of these types are read in these versions, whatever they were written under; what is written is taken as
+        of these versions (as by `schema_version`). Raises SchemaUnknown, and MigrationMissing, before anything is done
+        with it, where a node that the graph shows can't be brought to its version. `history()` works without.
+        """
+        return self._seen(self._acting, self._past, {**self._schemas, **versions})
 
     def lease(self, seconds: float = 30.0, owner: str | None = None, timeout: float = LOCK_WAIT) -> Lease:
         """Lead the session for a while: `with graph.lease() as lease: …` renews it, `graph.step(lease=lease)` writes
@@ -147,8 +160,14 @@ class StateGraph:
                 where=self.version,
                 mend="Write to the session's head, or roll it back first.",
             )
+        if lease is not None and lease.session != self.session_id:
+            raise LeaseLost(
+                f"a lease of session {lease.session!r} gives no right to session {self.session_id!r}",
+                mend="Take a lease of the session that is written.",
+                facts={"session": self.session_id, "token": lease.token},
+            )
         terms = Terms(agent or self.agent, expect, lock_wait_timeout, durable, lease, self._acting)
-        return Step(self.session_id, terms.agent, self.backend.writing(self.session_id, terms))
+        return Step(self.session_id, terms.agent, self.backend.writing(self.session_id, terms), self._schemas)
 
     def add_node(
         self,
@@ -159,10 +178,11 @@ class StateGraph:
         tool: str | None = None,
         permissions: Mapping[str, Any] | None = None,
         labels: Sequence[str] = (),
+        schema_version: int | str | None = None,
     ) -> Node:
         """Add one node, as a step of its own. See `Step.add_node`."""
         with self.step() as step:
-            return step.add_node(type, data, key=key, ttl=ttl, tool=tool, permissions=permissions, labels=labels)
+            return step.add_node(type, data, key, ttl, tool, permissions, labels, schema_version)
 
     def add_edge(self, source_id: str, target_id: str, type: str) -> None:
         """Add one edge, as a step of its own. Raises NodeUnknown, InvalidNode."""
@@ -181,7 +201,7 @@ class StateGraph:
         `as_of` is the moment by which lifetimes are judged: the version's commit time unless given. Raises
         VersionUnknown.
         """
-        return self._seen(self._acting, (version, _instant(as_of)))
+        return self._seen(self._acting, (version, _instant(as_of)), self._schemas)
 
     def history(self) -> list[Version]:
         """The versions that led here and can be opened, newest last."""
@@ -210,11 +230,15 @@ class StateGraph:
         if at is None and self._past is not None:
             at = self._past[0]
         self.backend.fork(self.session_id, session_id, at=at, agent=self.agent)
-        return StateGraph(session_id, engine=self.backend, agent=self.agent)._seen(self._acting, None)
+        new = StateGraph(session_id, engine=self.backend, agent=self.agent)
+        return new._seen(self._acting, None, self._schemas)
 
     def diff(self, old: str, new: str) -> Diff:
-        """What differs between two versions: nodes added and gone, keys whose node changed. Raises VersionUnknown."""
-        return self.backend.diff(self.session_id, old, new)
+        """What differs between two versions: nodes added and gone, keys whose node changed.
+
+        Raises VersionUnknown, VersionCollected.
+        """
+        return self.backend.diff(self.session_id, old, new, self._acting)
 
     def watch(self, since: int | None = None, timeout: float | None = None) -> Iterator[Change]:
         """Each move of the head, once and in order: steps, rollbacks, forks; from now on, or behind a change's `seq`.

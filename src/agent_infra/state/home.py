@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,19 @@ from agent_infra.state import keys, records
 from agent_infra.state.blobs import BlobStore
 from agent_infra.state.engine import Durability, StateEngine
 from agent_infra.state.stores import Compression, MemoryStore, RocksStore, Store
+
+_locks: set[int] = set()
+"""The lock files that this process holds open."""
+
+
+def _let_go() -> None:
+    """A forked child must not keep its parent's homes locked once the parent is gone."""
+    for lock in _locks:
+        os.close(lock)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class Home:
@@ -37,7 +51,9 @@ class Home:
         self.engine.store.sync()
         self.engine.store.close()
         if self._lock is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked child may hold the same open file
             os.close(self._lock)
+            _locks.discard(self._lock)
         self._lock = -1
 
 
@@ -51,11 +67,17 @@ def open_home(
     max_open_files: int = 256,
     compression: Compression = "lz4",
     blob_budget_mb: int = 0,
+    when_owned: Callable[[], None] | None = None,
 ) -> Home:
-    """Open a home, made if it is not there. Raises StoreLocked with the owner's pid, StoreFormat, StoreDamaged."""
+    """Open a home, made if it is not there. Raises StoreLocked with the owner's pid, StoreFormat, StoreDamaged.
+
+    `when_owned` is called once the home is this process's own, before its store is opened.
+    """
     path.mkdir(parents=True, exist_ok=True)
     lock = _take_lock(path)
     try:
+        if when_owned is not None:
+            when_owned()
         store = RocksStore(
             path / "state", write_buffer_mb=write_buffer_mb, max_open_files=max_open_files, compression=compression
         )
@@ -97,6 +119,7 @@ def _take_lock(path: Path) -> int:
         ) from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
+    _locks.add(lock)
     return lock
 
 

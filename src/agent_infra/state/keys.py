@@ -12,14 +12,15 @@ newest first.
     X br tool\\0 ~created(target) ~step ~seq    target of a `causes` edge from a node of that tool, whole; or a death
     marker K br key\\0 ~step ~seq                      ulid: index by key
     D ulid br ~step                            superseded or removed
-    O ulid br ~step ~seq / P …                 edge from / to that node: type and other end
+    O ulid br ~step ~seq / P …                 edge from / to that node: other end, type; in P also a causing tool
     R br step owner                            a pin: why, and when
     c session                                  its lease: token, owner, end
-    Z br                                       what gc left of a branch: first readable step, whether its tail was cut
-    L session                                  first readable place of a session's line
+    Z br                                       what gc took of a branch: its collected steps, whether its tail was cut
+    L session                                  the step from which on a session asks for its line
     G session\\0 ulid                          died before the line's first readable version: to be collected
     Q session\\0 expiry ulid                   (empty) nodes with a ttl, by the moment it ends
     U cid ulid|cid                             (empty) what refers to a block of content
+    u cid                                      (empty) lost a reference: to be removed if it was the last
     E session\\0 seq                           what moved the head: a step, a rollback, a fork
     Y cid                                      a small block of content
 
@@ -117,6 +118,12 @@ def index_prefix(br: int, kind: bytes, value: str) -> bytes:
     return _KIND.pack(b"T", br, kind) + value.encode() + b"\0"
 
 
+def index_prefixes(br: int, type: str, tool: str | None, owner: str | None) -> list[bytes]:
+    """T ranges that hold a node: by its type, and by its tool and owner where it has them."""
+    named = ((BY_TYPE, type), (BY_TOOL, tool), (BY_OWNER, owner))
+    return [index_prefix(br, kind, value) for kind, value in named if value is not None]
+
+
 def caused_prefix(br: int, tool: str) -> bytes:
     """X br tool\\0."""
     return _BR.pack(b"X", br) + tool.encode() + b"\0"
@@ -184,6 +191,25 @@ def edge_place(key: bytes) -> tuple[int, int, int]:
     return br, U32 - step, U32 - seq
 
 
+def edge_end(ulid: bytes, type: str, tool: str | None = None) -> bytes:
+    """The value of an O or P key. A `causes` edge from a node of a tool says so at its target: the source may be
+    collected before it.
+    """
+    named = f"{type}\0{tool}" if type == "causes" and tool is not None else type
+    return ulid + named.encode()
+
+
+def edge_parts(value: bytes) -> tuple[bytes, str]:
+    """(other end, type) of an O or P value."""
+    return value[:16], value[16:].partition(b"\0")[0].decode()
+
+
+def causing_tool(value: bytes) -> str | None:
+    """The tool whose call caused the target, if a P value says so."""
+    _, told, tool = value[16:].partition(b"\0")
+    return tool.decode() if told else None
+
+
 def pin(br: int, step: int, owner: str) -> bytes:
     """R br step owner."""
     return _BR_STEP.pack(b"R", br, step) + owner.encode()
@@ -198,6 +224,11 @@ def pin_parts(key: bytes) -> tuple[int, int, str]:
 def remains(br: int) -> bytes:
     """Z br."""
     return _BR.pack(b"Z", br)
+
+
+def remains_branch(key: bytes) -> int:
+    """The branch of a Z key."""
+    return _BR.unpack(key)[1]
 
 
 def line(session: str) -> bytes:
@@ -228,6 +259,11 @@ def lease(session: str) -> bytes:
 def user_prefix(cid: str) -> bytes:
     """U cid\\0."""
     return b"U" + cid.encode() + b"\0"
+
+
+def loosened(cid: str) -> bytes:
+    """u cid."""
+    return b"u" + cid.encode()
 
 
 def block(cid: str) -> bytes:

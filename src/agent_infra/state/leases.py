@@ -6,20 +6,26 @@ long pause, a dead network) can't write over its successor's work. Leases are re
 
 from __future__ import annotations
 
+import math
 import threading
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from agent_infra.clock import MICROS
-from agent_infra.errors import LeaseHeld, LeaseLost
+from agent_infra.errors import AgentInfraError, HomeClosed, InvalidNode, LeaseHeld, LeaseLost
+from agent_infra.observability import get_logger
 from agent_infra.state import keys, records
 from agent_infra.state.model import StepDraft
 
 if TYPE_CHECKING:
     from agent_infra.state.backend import Backend
     from agent_infra.state.engine import StateEngine
+
+
+_log = get_logger(__name__)
 
 
 class LeaseRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -60,8 +66,10 @@ class Lease:
         while not self._ended.wait(self._seconds / 3):
             try:
                 self.renew()
-            except LeaseLost:
+            except (LeaseLost, HomeClosed):
                 return
+            except AgentInfraError as error:
+                _log.warning("lease_not_renewed", session=self.session, owner=self.owner, error=error.as_dict())
 
     def renew(self) -> None:
         """Make it run for its full time again. Raises LeaseLost."""
@@ -76,9 +84,15 @@ class Lease:
 def take_lease(engine: StateEngine, session: str, owner: str, seconds: float, timeout: float) -> int:
     """Take a session's lease for `seconds`; its token. Taking over one that ran out is noted in `_control`.
 
-    Raises LeaseHeld.
+    It waits until nobody writes the session, as a step may be on its way under the lease that ran out. Raises
+    LeaseHeld, LockTimeout, InvalidNode.
     """
-    with engine.writing(session, agent=owner, expect=None, timeout=timeout):
+    if not 0 < seconds < math.inf:
+        raise InvalidNode(f"a lease is for some seconds, not {seconds!r}")
+    with (
+        engine.writing(session, agent=owner, expect=None, timeout=timeout),
+        _alone(engine, session, owner, timeout),
+    ):
         held = stored_lease(engine, session)
         now = engine.clock.micros()
         if held is not None and held.expires > now:
@@ -92,26 +106,36 @@ def take_lease(engine: StateEngine, session: str, owner: str, seconds: float, ti
         _write(engine, session, token, owner, seconds)
         if held is not None and held.expires != 0:
             _note_expiry(engine, session, held)
+    engine.settle(engine.ticket())
     return token
 
 
 def renew_lease(engine: StateEngine, lease: Lease, seconds: float) -> None:
-    """Make a lease run for its full time again. Raises LeaseLost."""
-    with engine.writing(lease.session, agent=lease.owner, expect=None, timeout=seconds):
+    """Make a lease run for its full time again, whoever may be writing meanwhile. Raises LeaseLost."""
+    with _alone(engine, lease.session, lease.owner, seconds):
         check_lease(engine, lease)
         _write(engine, lease.session, lease.token, lease.owner, seconds)
+    engine.settle(engine.ticket())
 
 
 def release_lease(engine: StateEngine, lease: Lease, seconds: float) -> None:
     """Let others lead, if the lease is still the newest."""
-    with engine.writing(lease.session, agent=lease.owner, expect=None, timeout=seconds):
+    with _alone(engine, lease.session, lease.owner, seconds):
         held = stored_lease(engine, lease.session)
         if held is not None and held.token == lease.token:
             _write(engine, lease.session, lease.token, lease.owner, 0)
+    engine.settle(engine.ticket())
+
+
+def _alone(engine: StateEngine, session: str, owner: str, timeout: float) -> AbstractContextManager[None]:
+    """Change a session's lease with nobody else changing it. The session itself need not be locked for that."""
+    return engine.locks.hold(f"{session}/lease", agent=owner, timeout=timeout)
 
 
 def check_lease(engine: StateEngine, lease: Lease) -> None:
-    """Raises LeaseLost unless a lease is its session's newest and still runs; called under the session's lock."""
+    """Raises LeaseLost unless a lease is its session's newest and still runs; nobody can take it over while the
+    session's lock, or the lease's own, is held.
+    """
     held = stored_lease(engine, lease.session)
     now = engine.clock.micros()
     if held is None or held.token != lease.token or held.expires <= now:
@@ -135,7 +159,6 @@ def stored_lease(engine: StateEngine, session: str) -> LeaseRecord | None:
 def _write(engine: StateEngine, session: str, token: int, owner: str, seconds: float) -> None:
     expires = engine.clock.micros() + round(seconds * MICROS) if seconds else 0
     engine.store.write([(keys.lease(session), records.pack(LeaseRecord(token, owner, expires)))])
-    engine.settle(engine.ticket())
 
 
 def _note_expiry(engine: StateEngine, session: str, held: LeaseRecord) -> None:

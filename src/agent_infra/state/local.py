@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from agent_infra.errors import VersionUnknown
 from agent_infra.state import causality, leases
@@ -14,14 +14,16 @@ from agent_infra.state.collect import Collected
 from agent_infra.state.diff import Diff, diff_versions
 from agent_infra.state.engine import StateEngine
 from agent_infra.state.leases import Lease, check_lease
-from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version, VersionId
+from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version, VersionId, split_version
 from agent_infra.state.permissions import Guard
 from agent_infra.state.query import Explanation, Page, Query, explain_query, run_query
 from agent_infra.state.retention import Retention
+from agent_infra.state.schemas import Translation
 from agent_infra.state.verify import verify_lineage
 from agent_infra.state.view import Place, View, seconds_before
 from agent_infra.state.watch import Change
 
+Answer = TypeVar("Answer")
 LOCK_WAIT: Final = 5.0
 """Seconds to wait for another writer of a session, unless a step says otherwise."""
 
@@ -29,20 +31,27 @@ LOCK_WAIT: Final = 5.0
 class LocalReader:
     """One session of an engine, from its head or from one place, to everyone or by one agent's rights."""
 
-    __slots__ = ("as_of", "engine", "guard", "place", "session")
+    __slots__ = ("as_of", "engine", "guard", "place", "session", "translation")
 
     def __init__(
-        self, engine: StateEngine, session: str, place: Place | None, as_of: int | None, guard: Guard | None
+        self,
+        engine: StateEngine,
+        session: str,
+        place: Place | None,
+        as_of: int | None,
+        guard: Guard | None,
+        translation: Translation | None,
     ) -> None:
         self.engine = engine
         self.session = session
         self.place = place
         self.as_of = as_of
         self.guard = guard
+        self.translation = translation
 
     @property
     def view(self) -> View:
-        return self.engine.view(self.session, self.place, self.as_of, self.guard)
+        return self.engine.view(self.session, self.place, self.as_of, self.guard, self.translation)
 
     @property
     def version(self) -> str:
@@ -55,39 +64,56 @@ class LocalReader:
     def stale(self) -> bool:
         return self.place is None and self.engine.locks.held(self.session)
 
+    def _ask(self, question: Callable[[View], Answer]) -> Answer:
+        """An answer from one version. If that is collected while it is being read, so that the answer may lack something,
+        the head is read anew, and a version of the past is refused.
+        """
+        while True:
+            view = self.view
+            try:
+                answer = question(view)
+            except Exception:
+                if self._is_kept(view.place):
+                    raise
+            else:
+                if self._is_kept(view.place):
+                    return answer
+
+    def _is_kept(self, place: Place) -> bool:
+        return self.engine.keeping.readable(place.branch, place.step)
+
     def history(self) -> list[Version]:
-        return self.view.history(self.engine.keeping.readable)
+        return self._ask(lambda view: view.history(self.engine.keeping.readable))
 
     def verify(self) -> Verification:
-        return verify_lineage(self.engine, self.view)
+        return self._ask(lambda view: verify_lineage(self.engine, view))
 
     def node(self, id: str) -> Node:
-        return self.view.node(id)
+        return self._ask(lambda view: view.node(id))
 
     def latest(self, name: str) -> Node | None:
-        return self.view.latest(name)
+        return self._ask(lambda view: view.latest(name))
 
     def nodes(self, query: Query) -> Page:
-        return run_query(self.view, query)
+        return self._ask(lambda view: run_query(view, query))
 
     def explain(self, query: Query) -> Explanation:
-        return explain_query(self.view, query)
+        return self._ask(lambda view: explain_query(view, query))
 
     def edges(self, node_id: str) -> list[Edge]:
-        return self.view.edges(node_id)
+        return self._ask(lambda view: view.edges(node_id))
 
     def caused_by(self, tool: str, within: float) -> list[Node]:
-        view = self.view
-        return view.caused_by(tool, seconds_before(view.as_of, within))
+        return self._ask(lambda view: view.caused_by(tool, seconds_before(view.as_of, within)))
 
     def ancestors(self, id: str, edges: Collection[str] | None, depth: int | None) -> list[Node]:
-        return causality.ancestors(self.view, id, edges, depth)
+        return self._ask(lambda view: causality.ancestors(view, id, edges, depth))
 
     def descendants(self, id: str, edges: Collection[str] | None, depth: int | None) -> list[Node]:
-        return causality.descendants(self.view, id, edges, depth)
+        return self._ask(lambda view: causality.descendants(view, id, edges, depth))
 
     def path(self, start: str, end: str) -> list[Node]:
-        return causality.path(self.view, start, end)
+        return self._ask(lambda view: causality.path(view, start, end))
 
 
 class LocalWriter:
@@ -117,9 +143,18 @@ class LocalWriter:
         tool: str | None,
         permissions: Mapping[str, Any] | None,
         labels: Sequence[str],
+        schema_version: int | str | None = None,
     ) -> NodeDraft:
         return self._engine.schemas.draft(
-            type, data, key=key, ttl=ttl, owner=owner, tool=tool, permissions=permissions, labels=labels
+            type,
+            data,
+            key=key,
+            ttl=ttl,
+            owner=owner,
+            tool=tool,
+            permissions=permissions,
+            labels=labels,
+            schema_version=schema_version,
         )
 
     def commit(self, draft: StepDraft) -> Version:
@@ -137,6 +172,7 @@ def _guard(engine: StateEngine, acting: Acting) -> Guard:
 
 def _check_rights(guard: Guard, view: View, draft: StepDraft) -> None:
     """Whether the agent may change what a step changes. Raises PermissionRefused."""
+    guard.check_author(draft.agent, view.session)
     for node in draft.nodes:
         guard.check_add(node.type, view.session)
         older = view.latest_keyed(node.key) if node.key is not None else None
@@ -144,6 +180,9 @@ def _check_rights(guard: Guard, view: View, draft: StepDraft) -> None:
             guard.check_change(older)
     for id, _ in draft.removals:
         guard.check_change(view.node(id))
+    own = {node.id for node in draft.nodes}
+    for id in {end for edge in draft.edges for end in edge[:2]} - own:
+        guard.check_read(view.node(id))
 
 
 class LocalBackend:
@@ -155,16 +194,24 @@ class LocalBackend:
         self.engine = engine
 
     def reader(
-        self, session: str, version: str | None = None, as_of: int | None = None, acting: Acting | None = None
+        self,
+        session: str,
+        version: str | None = None,
+        as_of: int | None = None,
+        acting: Acting | None = None,
+        schemas: Mapping[str, int | str] | None = None,
     ) -> LocalReader:
         guard = None
         if acting is not None:
             guard = _guard(self.engine, acting)
             guard.check_session(session)
-        if version is None:
-            return LocalReader(self.engine, session, None, as_of, guard)
-        place = self._own(session, version)
-        return LocalReader(self.engine, session, place, place.created if as_of is None else as_of, guard)
+        place = self._own(session, version) if version is not None else None
+        moment = place.created if place is not None and as_of is None else as_of
+        translation = None
+        if schemas:
+            translation = Translation(self.engine.schemas, schemas)
+            translation.check(self.engine.view(session, place, moment))
+        return LocalReader(self.engine, session, place, moment, guard, translation)
 
     @contextmanager
     def writing(self, session: str, terms: Terms) -> Generator[LocalWriter]:
@@ -217,9 +264,17 @@ class LocalBackend:
             ticket = engine.fork(new, place, engine.version_of(session, place), agent=agent)
         engine.settle(ticket)
 
-    def diff(self, session: str, old: str, new: str) -> Diff:
+    def diff(self, session: str, old: str, new: str, acting: Acting | None = None) -> Diff:
+        guard = None
+        if acting is not None:
+            guard = _guard(self.engine, acting)
+            for version in (old, new):
+                guard.check_session(split_version(version)[0])
         places = self.engine.resolve(old), self.engine.resolve(new)
-        return diff_versions(self.engine, session, *places, (str(old), str(new)))
+        found = diff_versions(self.engine, session, *places, (str(old), str(new)), guard)
+        for place in places:
+            self.engine.keeping.check(place, session)
+        return found
 
     def watch(self, session: str, since: int | None, timeout: float | None) -> Iterator[Change]:
         return watching.watch(self.engine, session, since, timeout)

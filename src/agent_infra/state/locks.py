@@ -70,40 +70,52 @@ class SessionLocks:
 
 class GroupSync:
     """One fsync for all who wait: the first to ask becomes the leader and syncs for everyone who wrote before it
-    began.
+    began. Each of the others waits on a lock of its own, so that those let go together don't queue up again.
     """
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._written = 0
         self._synced = 0
         self._leading = False
+        self._waiting: list[threading.Lock] = []
 
     def ticket(self) -> int:
         """A number for the write that has just returned."""
-        with self._changed:
+        with self._lock:
             self._written += 1
             return self._written
 
     def wait(self, ticket: int | None = None) -> None:
         """Return once that write (or every write so far) is on the disk. Raises what the sync raised."""
-        with self._changed:
-            wanted = self._written if ticket is None else ticket
-            while self._synced < wanted and self._leading:
-                self._changed.wait()
-            if self._synced >= wanted:
-                return
-            self._leading = True
-            covered = self._written
+        wanted = self._written if ticket is None else ticket
+        while self._synced < wanted:
+            turn = self._turn()
+            if turn is None:
+                self._lead()
+            else:
+                turn.acquire()
+
+    def _turn(self) -> threading.Lock | None:
+        """A lock that the leader lets go when it is done; None makes the caller the leader."""
+        with self._lock:
+            if not self._leading:
+                self._leading = True
+                return None
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+            return turn
+
+    def _lead(self) -> None:
+        covered = self._written
         try:
             self._sync()
-        except BaseException:
-            with self._changed:
+            self._synced = covered
+        finally:
+            with self._lock:
                 self._leading = False
-                self._changed.notify_all()
-            raise
-        with self._changed:
-            self._synced = max(self._synced, covered)
-            self._leading = False
-            self._changed.notify_all()
+                waiting, self._waiting = self._waiting, []
+            for turn in waiting:
+                turn.release()

@@ -13,7 +13,7 @@ from typing import get_args
 
 from agent_infra.clock import ulid_bytes
 from agent_infra.errors import InvalidNode
-from agent_infra.expressions import Expression, compile_expression
+from agent_infra.expressions import compile_expression
 from agent_infra.state import keys
 from agent_infra.state.model import Lifecycle, Node
 from agent_infra.state.view import View, node_facts, position
@@ -59,7 +59,8 @@ def run_query(view: View, query: Query) -> Page:
         raise InvalidNode(f"there is no lifecycle {query.lifecycle!r}", mend=f"Use {names}, or None for all.")
     after = _position_of(query.cursor) if query.cursor else None
     condition = compile_expression(query.where, ["node"]) if query.where else None
-    fitting = (node for node in _candidates(view, query, after)[1] if _fits(node, query, condition))
+    asked = (view.translated(node) for node in _candidates(view, query, after)[1] if _fits(node, query))
+    fitting = (node for node in asked if condition is None or condition.evaluate({"node": node_facts(node)}).holds)
     if query.limit is None:
         return Page(fitting)
     if query.limit < 1:
@@ -101,14 +102,13 @@ def _keyed(view: View, key: str, after: bytes | None, since: int | None) -> Iter
             yield node
 
 
-def _fits(node: Node, query: Query, condition: Expression | None) -> bool:
+def _fits(node: Node, query: Query) -> bool:
     return (
         (query.type is None or node.type == query.type)
         and (query.tool is None or node.tool == query.tool)
         and (query.key is None or node.key == query.key)
         and (query.owner is None or node.owner == query.owner)
         and (query.lifecycle is None or node.lifecycle == query.lifecycle)
-        and (condition is None or condition.evaluate({"node": node_facts(node)}).holds)
     )
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from agent_infra.clock import to_datetime, ulid_text
+from agent_infra.errors import StoreDamaged
 from agent_infra.state.model import Lifecycle, Node, NodeDraft, Version, version_id
 
 FORMAT_NUMBER: Final = 1
+T = TypeVar("T")
 _NODE_HEAD = struct.Struct(">16s I I I Q")
 NODE_HEAD_LENGTH: Final = _NODE_HEAD.size
 ALIVE: Final = b""
@@ -45,17 +48,20 @@ class Movement(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Remains(msgspec.Struct, array_like=True, frozen=True):
-    """What retention left of a branch: versions below `first` are collected; a closed branch lost its tail."""
+    """What retention took of a branch: spans (first, last) of collected steps; a closed branch lost its tail."""
 
-    first: int = 0
+    gone: tuple[tuple[int, int], ...] = ()
     closed: bool = False
 
 
-class Line(msgspec.Struct, array_like=True, frozen=True):
-    """From which place on a session's line is readable, and up to which step of which branch deaths were queued."""
+class Progress(msgspec.Struct, array_like=True, frozen=True):
+    """How far the collection of a session's dead nodes came: deaths up to that place of its line are queued, and queued
+    nodes up to `cursor` were looked at.
+    """
 
-    branch: int
-    step: int
+    branch: int = 0
+    step: int = 0
+    cursor: bytes = b""
 
 
 class Pin(msgspec.Struct, array_like=True, frozen=True):
@@ -119,16 +125,41 @@ class _NodeContent(msgspec.Struct, array_like=True, frozen=True):
 
 _pack = msgspec.msgpack.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
-decode_head = msgspec.msgpack.Decoder(Head).decode
-decode_branch = msgspec.msgpack.Decoder(Branch).decode
-decode_remains = msgspec.msgpack.Decoder(Remains).decode
-decode_line = msgspec.msgpack.Decoder(Line).decode
-decode_pin = msgspec.msgpack.Decoder(Pin).decode
-decode_movement = msgspec.msgpack.Decoder(Movement).decode
-decode_content = msgspec.msgpack.Decoder(Content).decode
-decode_private = msgspec.msgpack.Decoder(Private).decode
-decode_version = msgspec.msgpack.Decoder(VersionRecord).decode
-_decode_node = msgspec.msgpack.Decoder(_NodeContent).decode
+
+
+def _reader(type: type[T]) -> Callable[[bytes], T]:
+    """A decoder whose failure is damage: what it reads was written by the encoder here."""
+    decode = msgspec.msgpack.Decoder(type).decode
+
+    def read(row: bytes) -> T:
+        try:
+            return decode(row)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise damaged_row(type.__name__.strip("_"), error) from None
+
+    return read
+
+
+def damaged_row(what: str, error: Exception) -> StoreDamaged:
+    """The error for a row that is not what was written."""
+    return StoreDamaged(
+        f"a stored {what} can't be read",
+        why=str(error),
+        mend="Run `agent-infra state verify` to see what is damaged; restore the home from a copy.",
+        facts={"record": what},
+    )
+
+
+decode_head = _reader(Head)
+decode_branch = _reader(Branch)
+decode_remains = _reader(Remains)
+decode_progress = _reader(Progress)
+decode_pin = _reader(Pin)
+decode_movement = _reader(Movement)
+decode_content = _reader(Content)
+decode_private = _reader(Private)
+decode_version = _reader(VersionRecord)
+_decode_node = _reader(_NodeContent)
 pack = _pack
 
 
@@ -189,10 +220,14 @@ def read_node(ulid: bytes, row: bytes, session: str, lifecycle: Lifecycle = "act
     """A node from its row, with the lifecycle that the view found."""
     _, _, step, _, created = _NODE_HEAD.unpack_from(row)
     content = _decode_node(row[NODE_HEAD_LENGTH:])
+    try:
+        data = _decode_json(content.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise damaged_row("node", error) from None
     return Node(
         ulid_text(ulid),
         content.type,
-        _decode_json(content.body),
+        data,
         content.key,
         created,
         step,
@@ -205,6 +240,20 @@ def read_node(ulid: bytes, row: bytes, session: str, lifecycle: Lifecycle = "act
         content.labels,
         lifecycle,
     )
+
+
+def is_readable(row: bytes) -> bool:
+    """Whether a node's row can be decoded."""
+    try:
+        read_node(bytes(16), row, "")
+    except StoreDamaged:
+        return False
+    return True
+
+
+def tool_of(row: bytes) -> str | None:
+    """The tool of a node's row, without reading the rest of it."""
+    return _decode_node(row[NODE_HEAD_LENGTH:]).tool
 
 
 def read_version(record: VersionRecord, parent: str | None) -> Version:

@@ -65,7 +65,7 @@ class Removal:
         node = records.read_node(ulid, row, "")
         _, br, step, seq, _ = records.node_place(row)
         suffix = position(row)
-        self._rows += [(prefix + suffix, None) for prefix in _index_prefixes(br, node)]
+        self._rows += [(prefix + suffix, None) for prefix in keys.index_prefixes(br, node.type, node.tool, node.owner)]
         if node.key is not None:
             self._rows.append((keys.key_prefix(br, node.key) + keys.step_seq(step, seq), None))
         for edge_br, edge_step, edge_seq, tool in self._causes(ulid):
@@ -84,11 +84,9 @@ class Removal:
         """(branch, step, seq, tool) of each `causes` edge to a node from a node of a tool."""
         prefix = b"P" + ulid
         for key, value in self._store.scan(prefix, keys.after(prefix)):
-            source = self._store.get(keys.node(value[:16])) if value[16:] == b"causes" else None
-            if source is not None and not records.is_stub(source):
-                tool = records.read_node(value[:16], source, "").tool
-                if tool is not None:
-                    yield *keys.edge_place(key), tool
+            tool = keys.causing_tool(value)
+            if tool is not None:
+                yield *keys.edge_place(key), tool
 
     # -- a death -----------------------------------------------------------------------------------------------------
 
@@ -102,7 +100,10 @@ class Removal:
         """Remove what a death wrote into the ranges of the indexes that hold the dead node."""
         marker = records.MARKER + ulid
         tools = {tool for _, _, _, tool in self._causes(ulid)}
-        for prefix in [*_index_prefixes(br, node), *(keys.caused_prefix(br, tool) for tool in tools)]:
+        for prefix in [
+            *keys.index_prefixes(br, node.type, node.tool, node.owner),
+            *(keys.caused_prefix(br, tool) for tool in tools),
+        ]:
             start = prefix + suffix[:8] + (keys.U32 - step).to_bytes(4, "big")
             found = self._store.scan(start, keys.after(start))
             self._rows += [(key, None) for key, value in found if value == marker]
@@ -110,34 +111,47 @@ class Removal:
     # -- an edge -----------------------------------------------------------------------------------------------------
 
     def _remove_edge(self, br: int, step: int, source: bytes, target: bytes) -> None:
-        start = keys.edge(b"O", source, br, step, keys.U32)[:-4]
+        start = keys.edge(b"P", target, br, step, keys.U32)[:-4]
         row = self._store.get(keys.node(target))
-        suffix = position(row)[:8] if row is not None else b""
         for key, value in self._store.scan(start, keys.after(start)):
-            if value[:16] != target:
+            if value[:16] != source:
                 continue
             _, _, seq = keys.edge_place(key)
-            self._rows += [(key, None), (keys.edge(b"P", target, br, step, seq), None)]
-            cause = self._store.get(keys.node(source)) if value[16:] == b"causes" else None
-            tool = records.read_node(source, cause, "").tool if cause and not records.is_stub(cause) else None
-            if tool is not None:
-                self._rows.append((keys.caused_prefix(br, tool) + suffix + keys.step_seq(step, seq), None))
+            self._rows += [(key, None), (keys.edge(b"O", source, br, step, seq), None)]
+            tool = keys.causing_tool(value)
+            if tool is not None and row is not None:
+                prefix = keys.caused_prefix(br, tool) + position(row)[:8]
+                self._rows.append((prefix + keys.step_seq(step, seq), None))
 
     # -- a blob ------------------------------------------------------------------------------------------------------
 
     def _release(self, cid: str, user: bytes) -> None:
-        """Take one user from a block; with the last one the block goes, and what only it referred to."""
-        prefix = keys.user_prefix(cid)
-        users = [key for key, _ in self._store.scan(prefix, keys.after(prefix))]
-        self._rows.append((prefix + user, None))
-        if self._blobs is None or users != [prefix + user] or self._blobs.is_awaited(cid):
+        """Take one user from a block, and note that it may have been the last."""
+        self._rows += [(keys.user_prefix(cid) + user, None), (keys.loosened(cid), b"")]
+
+    def sweep_blobs(self) -> None:
+        """Remove the blocks that lost their last user, and what only they referred to. The note of it goes last, so that
+        a sweep that was cut off is made good by the next.
+        """
+        if self._blobs is None:
             return
-        for inner in self._blobs.referred_by(cid):
-            self._release(inner, cid.encode())
-        self.bytes += self._blobs.drop(cid)
-        self.blobs += 1
+        loose = [key[1:].decode() for key, _ in self._store.scan(b"u", b"v")]
+        while loose:
+            loose = [inner for cid in loose for inner in self._sweep(cid, self._blobs)]
 
-
-def _index_prefixes(br: int, node: Node) -> list[bytes]:
-    named = ((keys.BY_TYPE, node.type), (keys.BY_TOOL, node.tool), (keys.BY_OWNER, node.owner))
-    return [keys.index_prefix(br, kind, value) for kind, value in named if value is not None]
+    def _sweep(self, cid: str, blobs: BlobStore) -> list[str]:
+        """Remove a block unless it is used, or about to be; the blocks that it referred to."""
+        prefix = keys.user_prefix(cid)
+        inner: list[str] = []
+        with blobs.leaving(cid) as may_go:
+            if next(iter(self._store.scan(prefix, keys.after(prefix))), None) is None:
+                if not may_go:
+                    return []
+                inner = blobs.referred_by(cid)
+                for each in inner:
+                    self._release(each, cid.encode())
+                self.flush()
+                self.bytes += blobs.drop(cid)
+                self.blobs += 1
+            self.flush((keys.loosened(cid), None))
+        return inner

@@ -1,26 +1,26 @@
-"""What must be kept: pins, each session's line, and what retention left of each branch.
+"""What must be kept: pins, what each session asks for of its line, and what retention took of each branch.
 
-A *line* is what leads to a session's head; it is readable from its first readable place on. A version is readable if a
-line or a pin needs it, or if retention has never been asked to remove it. Everything here is a small table held in
-memory and written through; `collect.py` is what removes.
+A *line* is what leads to a session's head. A version is collected once every line through it has moved on past what
+its session asks to keep, or once it was rolled back for long enough; then only a pin still opens it. Everything here is
+a small table held in memory and written through; `collect.py` is what removes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent_infra.errors import InvalidNode, VersionCollected
 from agent_infra.state import keys, records
-from agent_infra.state.records import Line, Pin, Remains
+from agent_infra.state.records import Pin, Remains
+from agent_infra.state.spans import Spans, covers, without
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine
+    from agent_infra.state.stores import Write
     from agent_infra.state.view import Place
-
-EVERYTHING: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Retention:
 
     keep_last        so many versions
     max_age          versions committed in the last so many seconds
-    max_bytes        the newest versions whose nodes take so many bytes together
+    max_bytes        the newest versions whose nodes, with what they refer to, take so many bytes together
     abandoned_after  versions that were rolled back, until so many seconds after their last commit
     """
 
@@ -41,7 +41,7 @@ class Retention:
     def __post_init__(self) -> None:
         for name in ("keep_last", "max_age", "max_bytes", "abandoned_after"):
             value = getattr(self, name)
-            if value is not None and value < (1 if name == "keep_last" else 0):
+            if value is not None and not value >= (1 if name == "keep_last" else 0):
                 raise InvalidNode(f"{name} can't be {value!r}", mend="The head always stays: keep_last is at least 1.")
 
     @property
@@ -56,15 +56,31 @@ class Keeping:
     def __init__(self, engine: StateEngine) -> None:
         self.topology = threading.RLock()
         self._engine = engine
-        scan = engine.store.scan
-        self._pins: dict[tuple[int, int], dict[str, Pin]] = {}
-        for key, value in scan(b"R", b"S"):
-            br, step, owner = keys.pin_parts(key)
-            self._pins.setdefault((br, step), {})[owner] = records.decode_pin(value)
-        self._remains = {
-            int.from_bytes(key[1:], "big"): records.decode_remains(value) for key, value in scan(b"Z", b"[")
-        }
-        self._lines = {key[1:].decode(): records.decode_line(value) for key, value in scan(b"L", b"M")}
+        self._pins: dict[int, dict[int, dict[str, Pin]]] = {}
+        self._remains: dict[int, Remains] = {}
+        self._asked: dict[str, int] = {}
+        for kind in (b"L", b"R", b"Z"):
+            self.note(engine.store.scan(kind, keys.after(kind)))
+
+    def write(self, rows: list[Write], *, sync: bool = False) -> None:
+        """Write rows of these tables, in one batch."""
+        self._engine.store.write(rows, sync=sync)
+        self.note(rows)
+
+    def note(self, rows: Iterable[Write]) -> None:
+        """Take over rows of these tables that are in the store."""
+        for key, value in rows:
+            if key[:1] == b"Z":
+                self._remains[keys.remains_branch(key)] = records.decode_remains(value) if value else _WHOLE
+            elif key[:1] == b"L":
+                self._asked[key[1:].decode()] = int.from_bytes(value or b"", "big")
+            else:
+                br, step, owner = keys.pin_parts(key)
+                owners = self._pins.setdefault(br, {}).setdefault(step, {})
+                if value is not None:
+                    owners[owner] = records.decode_pin(value)
+                elif owners.pop(owner, None) is not None and not owners:
+                    del self._pins[br][step]
 
     # -- pins --------------------------------------------------------------------------------------------------------
 
@@ -73,65 +89,71 @@ class Keeping:
         with self.topology:
             self.check(place, "")
             pin = Pin(why, self._engine.clock.micros())
-            self._engine.store.write([(keys.pin(place.branch, place.step, owner), records.pack(pin))], sync=True)
-            self._pins.setdefault((place.branch, place.step), {})[owner] = pin
+            self.write([(keys.pin(place.branch, place.step, owner), records.pack(pin))], sync=True)
 
     def unpin(self, place: Place, owner: str) -> bool:
         """Let go of a pin; whether there was one."""
         with self.topology:
-            owners = self._pins.get((place.branch, place.step), {})
-            if owners.pop(owner, None) is None:
+            if owner not in self._pins.get(place.branch, {}).get(place.step, {}):
                 return False
-            if not owners:
-                del self._pins[place.branch, place.step]
-            self._engine.store.write([(keys.pin(place.branch, place.step, owner), None)], sync=True)
+            self.write([(keys.pin(place.branch, place.step, owner), None)], sync=True)
             return True
 
     def pins(self) -> Iterator[tuple[int, int, str, Pin]]:
         """(branch, step, owner, pin) of every pin."""
-        for (br, step), owners in sorted(self._pins.items()):
-            for owner, pin in sorted(owners.items()):
-                yield br, step, owner, pin
+        for br, steps in sorted(self._pins.items()):
+            for step, owners in sorted(steps.items()):
+                for owner, pin in sorted(owners.items()):
+                    yield br, step, owner, pin
+
+    def pinned(self, br: int) -> list[int]:
+        """The pinned steps of a branch."""
+        return list(self._pins.get(br, ()))
 
     # -- what is readable --------------------------------------------------------------------------------------------
 
     def readable(self, br: int, step: int) -> bool:
         """Whether a version can be opened."""
-        return step >= self.first(br) or (br, step) in self._pins
+        return not covers(self.gone(br), step) or step in self._pins.get(br, {})
 
     def check(self, place: Place, session: str) -> None:
         """Raises VersionCollected for a version that retention has removed."""
         if place.branch and not self.readable(place.branch, place.step):
             raise collected(self._engine.version_of(session, place))
 
-    def first(self, br: int) -> int:
-        """The first readable step of a branch, pins aside."""
-        return self._remains.get(br, _WHOLE).first
+    def gone(self, br: int) -> Spans:
+        """The steps of a branch that were collected."""
+        return self._remains.get(br, _WHOLE).gone
 
     def closed(self, br: int) -> bool:
         """Whether a branch lost its tail, so that its step numbers must not be used again."""
         return self._remains.get(br, _WHOLE).closed
 
-    def set_remains(self, br: int, first: int, *, closed: bool) -> None:
-        """Say what is left of a branch, before anything of it is removed."""
-        remains = Remains(max(first, self.first(br)), closed or self.closed(br))
-        self._engine.store.write([(keys.remains(br), records.pack(remains))])
-        self._remains[br] = remains
+    def remains_row(self, br: int, gone: Spans, *, closed: bool = False) -> Write:
+        """The row that says what is left of a branch. It is written before anything of it is removed."""
+        return keys.remains(br), records.pack(Remains(gone, closed or self.closed(br)))
 
     # -- lines -------------------------------------------------------------------------------------------------------
 
-    def line(self, session: str) -> Line:
-        """The first readable place of a session's line; (0, 0) where nothing of it was ever removed."""
-        return self._lines.get(session, _FROM_THE_START)
+    def asked_from(self, session: str) -> int:
+        """The step from which on a session asks for its line; 0 where it never let go of any."""
+        return self._asked.get(session, 0)
 
-    def set_line(self, session: str, line: Line) -> None:
-        """Say from where on a session's line is readable."""
-        self._engine.store.write([(keys.line(session), records.pack(line))])
-        self._lines[session] = line
+    def asked_row(self, session: str, step: int) -> Write:
+        """The row that says from where on a session asks for its line."""
+        return keys.line(session), step.to_bytes(4, "big")
+
+    def move_rows(self, session: str, to: Place) -> list[Write]:
+        """What a head's move changes here: the session asks for the whole of its new line, and a version that only a
+        pin kept is the line's own from now on.
+        """
+        rows: list[Write] = [(keys.line(session), None)] if session in self._asked else []
+        if covers(self.gone(to.branch), to.step):
+            rows.append(self.remains_row(to.branch, without(self.gone(to.branch), to.step, to.step)))
+        return rows
 
 
 _WHOLE: Final = Remains()
-_FROM_THE_START: Final = Line(0, 0)
 
 
 def collected(version: str) -> VersionCollected:

@@ -14,6 +14,7 @@ _CID: Final = {
     "required": ["$cid", "bytes", "media_type"],
     "properties": {"$cid": _TEXT, "bytes": {"type": "integer", "minimum": 0}, "media_type": _TEXT},
 }
+_PROMISES: Final = ("BACKWARD", "FORWARD", "FULL")
 _RUN_STATUS: Final = {"enum": ["running", "succeeded", "failed", "waiting", "cancelled"]}
 
 
@@ -34,7 +35,19 @@ STANDARD: Final[dict[str, dict[str, Any]]] = {
         version={"type": "integer", "minimum": 1},
         schema={"type": ["object", "boolean"]},
         hash=_TEXT,
-        compatibility={"enum": ["NONE", "BACKWARD", "FORWARD", "FULL"]},
+        compatibility={"enum": ["NONE", *_PROMISES, *(f"{promise}_TRANSITIVE" for promise in _PROMISES)]},
+        tags={"type": "array", "items": _TEXT},
+        compatible_with={"type": "array", "items": {"type": "integer"}},
+        deprecated={"type": ["string", "null"]},
+    ),
+    "migration": _record(
+        ["name", "from", "to", "kind"],
+        name=_TEXT,
+        to={"type": "integer", "minimum": 0},
+        kind={"enum": ["mapping", "python"]},
+        mapping=_OBJECT,
+        function=_TEXT,
+        **{"from": {"type": "integer", "minimum": 0}},
     ),
     "move": _record(["session", "from", "to"], session=_TEXT, **{"from": _TEXT, "to": _TEXT}),
     "setting": _record(["name"], name=_TEXT),

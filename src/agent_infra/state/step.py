@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -15,20 +15,26 @@ from agent_infra.state.model import Node, NodeDraft, StepDraft, Version, check_e
 class Step:
     """Some nodes and edges on their way into one version. Get one from `graph.step()`."""
 
-    def __init__(self, session: str, agent: str | None, writing: AbstractContextManager[Writer]) -> None:
+    def __init__(
+        self,
+        session: str,
+        agent: str | None,
+        writing: AbstractContextManager[Writer],
+        schemas: Mapping[str, int | str] | None = None,
+    ) -> None:
         self.version: str | None = None
         self._session = session
         self._writing = writing
+        self._schemas = schemas or {}
         self._writer: Writer
         self._draft = StepDraft(agent)
         self._nodes: list[Node] = []
-        self._held = ExitStack()
         self._open = False
         if agent is not None:
             check_name(agent, "an agent")
 
     def __enter__(self) -> Step:
-        self._writer = self._held.enter_context(self._writing)
+        self._writer = self._writing.__enter__()
         self._open = True
         return self
 
@@ -36,12 +42,14 @@ class Step:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open = False
-        with self._held:
+        try:
             if kind is None and (self._nodes or self._draft.edges or self._draft.removals or self._draft.references):
                 version = self._writer.commit(self._draft)
                 self.version = version.id
                 for node, draft in zip(self._nodes, self._draft.nodes, strict=True):
                     _complete(node, draft, version)
+        finally:
+            self._writing.__exit__(None, None, None)
 
     def add_node(
         self,
@@ -52,11 +60,14 @@ class Step:
         tool: str | None = None,
         permissions: Mapping[str, Any] | None = None,
         labels: Sequence[str] = (),
+        schema_version: int | str | None = None,
     ) -> Node:
         """Add a node; its id is final at once, its time and step are set when the step is committed.
 
-        `ttl` is in seconds. Raises NotJson, SchemaMismatch, SchemaUnknown, InvalidNode; the step then lands without
-        it only if the caller catches the error inside the `with`.
+        `ttl` is in seconds. `schema_version` (a number or a tag) says under which version of the type's schema the
+        data was made; it is brought to the one that new nodes have, and the node given back holds that. Raises NotJson,
+        SchemaMismatch, SchemaUnknown, MigrationMissing, MigrationFailed, InvalidNode; the step then lands without it
+        only if the caller catches the error inside the `with`.
         """
         self._check_open()
         draft = self._writer.draft(
@@ -68,6 +79,7 @@ class Step:
             tool=tool,
             permissions=permissions,
             labels=labels,
+            schema_version=self._schemas.get(type) if schema_version is None else schema_version,
         )
         self._draft.nodes.append(draft)
         node = _drafted(draft, self._session, self._writer)
@@ -111,6 +123,7 @@ def _complete(node: Node, draft: NodeDraft, version: Version) -> None:
     if node.schema is not draft.schema:
         fill(node, "schema", draft.schema)
         fill(node, "ttl", draft.ttl)
+        fill(node, "data", draft.data)
 
 
 def _drafted(draft: NodeDraft, session: str, writer: Writer) -> Node:

@@ -45,6 +45,7 @@ class View:
         as_of: int,
         owner_of: Callable[[int], str],
         guard: Guard | None = None,
+        translate: Callable[[Node], Node] | None = None,
     ) -> None:
         self.session = session
         self.place = place
@@ -54,6 +55,7 @@ class View:
         self._last = dict(lineage)
         self._owner_of = owner_of
         self._guard = guard
+        self._translate = translate
 
     # -- one node ----------------------------------------------------------------------------------
 
@@ -67,16 +69,22 @@ class View:
         ulid = keys.raw_id(id)
         row = self.row(ulid) if ulid else None
         if ulid is None or row is None:
+            stub = self._store.get(keys.node(ulid)) if ulid else None
             raise NodeUnknown(
                 f"there is no node {id!r}",
                 where=f"session {self.session!r} at step {self.place.step}",
+                why="retention removed its data" if stub is not None and self._sees(stub) else None,
                 mend="Nodes of later steps, of abandoned branches and of other sessions are not in this view.",
                 facts={"node": id, "session": self.session, "step": self.place.step},
             )
         node = self._read(ulid, row, self.death(ulid))
         if self._guard is not None:
             self._guard.check_read(node)
-        return node
+        return self.translated(node)
+
+    def translated(self, node: Node) -> Node:
+        """A node in the schema version that the view's reader understands. Indexes list nodes as they were written."""
+        return node if self._translate is None else self._translate(node)
 
     def _shown(self, node: Node) -> bool:
         return self._guard is None or self._guard.sees(node)
@@ -139,8 +147,9 @@ class View:
             row = self.row(ulid)
             node = self._read(ulid, row, self.death(ulid)) if row is not None else None
             if node is not None and node.lifecycle == "active" and self._shown(node):
-                return node
-        return next(self.by_index(keys.BY_TYPE, name), None)
+                return self.translated(node)
+        found = next(self.by_index(keys.BY_TYPE, name), None)
+        return None if found is None else self.translated(found)
 
     # -- indexes -----------------------------------------------------------------------------------
 
@@ -193,7 +202,7 @@ class View:
             for ulid, dead, row in self._alive(prefixes, since, None)
             if not dead and row is not None
         ]
-        return [node for node in nodes if node.lifecycle == "active" and self._shown(node)]
+        return [self.translated(node) for node in nodes if node.lifecycle == "active" and self._shown(node)]
 
     def _alive(
         self, prefixes: list[tuple[bytes, int]], since: int | None, after: bytes | None
@@ -232,10 +241,12 @@ class View:
         ulid = keys.raw_id(id)
         if ulid is None:
             return []
-        found = [edge for direction in (b"O", b"P") for edge in self._half_edges(direction, ulid)]
-        found.sort(key=lambda edge: -edge.step)
-        unique = {(edge.source, edge.target, edge.type): edge for edge in found if self._ends_shown(edge)}
-        return sorted(unique.values(), key=lambda edge: edge.step)
+        found = [each for direction in (b"O", b"P") for each in self._half_edges(direction, ulid)]
+        unique: dict[tuple[str, str, str], Edge] = {}
+        for _, edge in sorted(found, key=lambda each: each[0]):
+            if self._ends_shown(edge):
+                unique.setdefault((edge.source, edge.target, edge.type), edge)
+        return list(unique.values())
 
     def _ends_shown(self, edge: Edge) -> bool:
         if self._guard is None:
@@ -247,14 +258,26 @@ class View:
                 return False
         return True
 
-    def _half_edges(self, direction: bytes, ulid: bytes) -> Iterator[Edge]:
+    def _half_edges(self, direction: bytes, ulid: bytes) -> Iterator[tuple[tuple[int, int], Edge]]:
+        """((step, sequence), edge) of the edges on one side of a node."""
         prefix = direction + ulid
         me = ulid_text(ulid)
         for key, value in self._store.scan(prefix, keys.after(prefix)):
-            br, step, _ = keys.edge_place(key)
+            br, step, seq = keys.edge_place(key)
             if step <= self._last.get(br, -1):
-                other, type = ulid_text(value[:16]), value[16:].decode()
-                yield Edge(me, other, type, step) if direction == b"O" else Edge(other, me, type, step)
+                end, type = keys.edge_parts(value)
+                ends = (me, ulid_text(end)) if direction == b"O" else (ulid_text(end), me)
+                yield (step, seq), Edge(*ends, type, step)
+
+    def causing_tools(self, ulid: bytes) -> set[str]:
+        """The tools whose calls a node's `causes` edges come from, whether or not those calls can still be read."""
+        prefix = b"P" + ulid
+        tools = {
+            keys.causing_tool(value)
+            for key, value in self._store.scan(prefix, keys.after(prefix))
+            if keys.edge_place(key)[1] <= self._last.get(keys.edge_place(key)[0], -1)
+        }
+        return {tool for tool in tools if tool is not None}
 
     # -- versions ----------------------------------------------------------------------------------
 
@@ -264,10 +287,14 @@ class View:
 
     def placed_records(self) -> Iterator[tuple[int, int, records.VersionRecord]]:
         """The lineage's versions as stored, newest first, each with its branch and step."""
+        return ((br, step, records.decode_version(row)) for br, step, row in self.version_rows())
+
+    def version_rows(self) -> Iterator[tuple[int, int, bytes]]:
+        """The lineage's versions as bytes, newest first, each with its branch and step."""
         for br, last in self._lineage:
             prefix = keys.versions_prefix(br)
             for key, value in self._store.scan(keys.version(br, last), keys.after(prefix)):
-                yield br, keys.version_step(key), records.decode_version(value)
+                yield br, keys.version_step(key), value
 
     def history(self, readable: Callable[[int, int], bool]) -> list[Version]:
         """The lineage's versions at readable places (branch, step), newest last."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from agent_infra.state import keys, records
@@ -29,17 +31,31 @@ class Change:
 
 
 class Bell:
-    """Wakes those who wait for any session to move."""
+    """Wakes those who wait for any session to move: threads, and loops that left a function to be called."""
 
     def __init__(self) -> None:
         self._rung = threading.Condition()
         self._waiting = 0
+        self._listeners: dict[object, Callable[[], None]] = {}
 
     def ring(self) -> None:
         """A head moved. Costs nothing where nobody waits."""
         if self._waiting:
             with self._rung:
                 self._rung.notify_all()
+        if self._listeners:
+            for listener in list(self._listeners.values()):
+                listener()
+
+    @contextmanager
+    def heard_by(self, listener: Callable[[], None]) -> Generator[None]:
+        """Call a function at each ring, on the writer's thread: it must be quick and raise nothing."""
+        key = object()
+        self._listeners[key] = listener
+        try:
+            yield
+        finally:
+            del self._listeners[key]
 
     def wait(self, engine: StateEngine, session: str, seen: int, timeout: float | None) -> bool:
         """Whether the session's head moved behind `seen`, after at most `timeout` seconds."""
@@ -56,7 +72,10 @@ def watch(engine: StateEngine, session: str, since: int | None, timeout: float |
 
     A change is delivered once it is as durable as the setting promises.
     """
-    seen = engine.head(session).seq if since is None else since
+    return _changes(engine, session, engine.head(session).seq if since is None else since, timeout)
+
+
+def _changes(engine: StateEngine, session: str, seen: int, timeout: float | None) -> Iterator[Change]:
     while True:
         for change in changes_behind(engine, session, seen):
             seen = change.seq
@@ -65,15 +84,30 @@ def watch(engine: StateEngine, session: str, since: int | None, timeout: float |
             return
 
 
-async def awatch(engine: StateEngine, session: str, since: int | None, timeout: float | None) -> AsyncIterator[Change]:
-    """`watch` for running loops."""
-    seen = engine.head(session).seq if since is None else since
-    while True:
-        for change in await asyncio.to_thread(changes_behind, engine, session, seen):
-            seen = change.seq
-            yield change
-        if not await asyncio.to_thread(engine.bell.wait, engine, session, seen, timeout):
-            return
+def awatch(engine: StateEngine, session: str, since: int | None, timeout: float | None) -> AsyncIterator[Change]:
+    """`watch` for running loops. No thread waits meanwhile, however many watch."""
+    return _achanges(engine, session, engine.head(session).seq if since is None else since, timeout)
+
+
+async def _achanges(engine: StateEngine, session: str, seen: int, timeout: float | None) -> AsyncIterator[Change]:
+    moved = asyncio.Event()
+    wake = partial(asyncio.get_running_loop().call_soon_threadsafe, moved.set)
+
+    def heard() -> None:
+        if engine.head(session).seq > seen:
+            with suppress(RuntimeError):  # the watcher's loop was closed under it
+                wake()
+
+    with engine.bell.heard_by(heard):
+        while True:
+            moved.clear()
+            for change in await asyncio.to_thread(changes_behind, engine, session, seen):
+                seen = change.seq
+                yield change
+            try:
+                await asyncio.wait_for(moved.wait(), timeout)
+            except TimeoutError:
+                return
 
 
 def changes_behind(engine: StateEngine, session: str, seen: int) -> list[Change]:

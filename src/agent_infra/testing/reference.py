@@ -111,7 +111,9 @@ class GraphModel:
             version = self.versions[version.parent]
         return line[::-1]
 
-    def nodes(self, version: ModelVersion, as_of: int, lifecycle: str | None = "active", **asked: Any) -> list[ModelNode]:
+    def nodes(
+        self, version: ModelVersion, as_of: int, lifecycle: str | None = "active", **asked: Any
+    ) -> list[ModelNode]:
         """Nodes that fit `type`, `tool`, `key`, `owner` and `since`, newest first."""
         since = asked.pop("since", None)
         fitting = [

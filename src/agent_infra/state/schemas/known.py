@@ -19,10 +19,40 @@ LOWER: Final = {"minimum": "number", "minLength": "string", "minItems": "array",
 UPPER: Final = {"maximum": "number", "maxLength": "string", "maxItems": "array", "maxProperties": "object"}
 _EXCLUSIVE: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 _MEANINGLESS: Final = frozenset(
-    ["$id", "$schema", "$anchor", "$dynamicAnchor", "$vocabulary", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "contentSchema", "additionalItems"]
+    [
+        "$id",
+        "$schema",
+        "$anchor",
+        "$dynamicAnchor",
+        "$vocabulary",
+        "$comment",
+        "$defs",
+        "definitions",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "additionalItems",
+    ]
 )
 _STRUCTURE: Final = frozenset(
-    ["type", "enum", "const", "required", "properties", "patternProperties", "additionalProperties", "prefixItems", "items"]
+    [
+        "type",
+        "enum",
+        "const",
+        "required",
+        "properties",
+        "patternProperties",
+        "additionalProperties",
+        "prefixItems",
+        "items",
+    ]
 )
 Bound: TypeAlias = tuple[float, bool]
 """A limit, and whether the limit itself is excluded."""
@@ -108,6 +138,8 @@ class Known:
     required: set[str] = field(default_factory=set[str])
     properties: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     patterns: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    allowed: set[str] | None = None
+    """The only fields that may be there, where a closed part lists them all."""
     others: list[Any] = field(default_factory=list[Any])
     """Schemas for fields that are not named; none for an open object."""
     prefix: list[Any] = field(default_factory=list[Any])
@@ -133,6 +165,9 @@ class Known:
             self.patterns.setdefault(pattern, []).append(schema)
         if part.get("additionalProperties", True) not in (True, {}):
             self.others.append(part["additionalProperties"])
+            if part["additionalProperties"] is False and not part.get("patternProperties"):
+                names = set(part.get("properties", {}))
+                self.allowed = names if self.allowed is None else self.allowed & names
         if not self.prefix and not self.items:
             self.prefix = part.get("prefixItems", [])
             self.items = [part["items"]] if "items" in part else []
@@ -153,7 +188,35 @@ def gather(schema: Any, root: Any) -> Known:
             known.add(part)
     except LookupError:
         known.add(_modern(as_object(schema)))
+    for part in [each for keyword in ("if", "dependentSchemas") for each in known.further.get(keyword, [])]:
+        for name in _named_in(list(part.values()), root):
+            known.properties.setdefault(name, [{}])
+    if known.allowed is not None:
+        known.properties = {name: sent for name, sent in known.properties.items() if name in known.allowed}
     return known
+
+
+def _named_in(schemas: list[Any], root: Any) -> set[str]:
+    """The fields that conditional schemas name: they may be sent, and what they hold depends."""
+    names: set[str] = set()
+    waiting = list(schemas)
+    seen: set[int] = set()
+    while waiting:
+        schema = as_object(waiting.pop())
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        names |= set(schema.get("properties", {}))
+        if isinstance(schema.get("$ref"), str):
+            try:
+                waiting.append(resolve(root, schema["$ref"]))
+            except LookupError:
+                continue
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            waiting += schema.get(keyword, [])
+        waiting += [schema[keyword] for keyword in ("then", "else") if keyword in schema]
+        waiting += schema.get("dependentSchemas", {}).values()
+    return names
 
 
 def inlined(schema: Any, root: Any, above: tuple[int, ...] = ()) -> Any:

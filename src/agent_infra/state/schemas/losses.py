@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from agent_infra.content import json_bytes
 from agent_infra.state.schemas.known import (
     LOWER,
     UPPER,
     JsonSchema,
     Known,
-    as_object,
     bounds_of,
     further_keywords,
     gather,
@@ -87,19 +87,39 @@ class _Comparison:
     def __init__(self, writer: Any, reader: Any) -> None:
         self._writer = writer
         self._reader = reader
-        self._compared: dict[tuple[int, int], tuple[Any, Any]] = {}
-        """The pairs looked at, held so that no other object gets their identity."""
+        self._comparing: set[tuple[int, int]] = set()
+        self._left = _COMPARISONS
+        self._alike = writer == reader
 
-    def between(self, writer: Any, reader: Any, path: str) -> Iterator[Loss]:
+    def between(self, writer: Any, reader: Any, path: str, split: frozenset[int] = frozenset()) -> Iterator[Loss]:
+        """What is lost from a part of the writer to a part of the reader. `split` are the writer's lists of alternatives
+        of which one was chosen already.
+        """
         pair = (id(writer), id(reader))
-        if pair in self._compared:  # recursive schemas: a pair that is being compared is taken to fit
+        if (
+            self._same(writer, reader) or pair in self._comparing
+        ):  # recursive schemas: a pair on the way is taken to fit
             return
-        if len(self._compared) >= _COMPARISONS:
+        if self._left <= 0:
             yield Loss(path or "/", "undecided", "the schema")
             return
-        self._compared[pair] = (writer, reader)
+        self._left -= 1
+        self._comparing.add(pair)
+        try:
+            yield from self._by_alternative(writer, reader, path, split)
+        finally:
+            self._comparing.remove(pair)
+
+    def _by_alternative(self, writer: Any, reader: Any, path: str, split: frozenset[int]) -> Iterator[Loss]:
+        """Each alternative of the writer by itself: it says more than the whole, and names fields that the whole doesn't."""
         known = gather(writer, self._writer)
-        if False in known.further.get("not", []) or known.further.get("not") == [{}]:
+        if any(each in ({}, True) for each in known.further.get("not", [])):
+            return  # nothing is ever sent
+        alternatives = [*known.further.get("anyOf", []), *known.further.get("oneOf", [])]
+        branches = next((each for each in alternatives if id(each) not in split), None)
+        if branches is not None:
+            for branch in branches:
+                yield from self.between({"allOf": [writer, branch]}, reader, path, split | {id(branches)})
             return
         try:
             asked = list(parts(reader, self._reader))
@@ -112,42 +132,29 @@ class _Comparison:
     def _part(self, writer: Any, known: Known, part: JsonSchema, path: str) -> Iterator[Loss]:
         values = known.values
         if values is None and known.types <= {"null", "boolean"}:
-            values = [value for value, type in ((None, "null"), (True, "boolean"), (False, "boolean")) if type in known.types]
+            simple = ((None, "null"), (True, "boolean"), (False, "boolean"))
+            values = [value for value, type in simple if type in known.types]
         checks = self._validators(writer, part) if values is not None else None
-        if values is not None and checks is not None:
-            may_send, takes = checks
-            for value in values:
-                if may_send(value) and not takes(value):
-                    yield Loss(path or "/", "value_refused", repr(value))
+        if values is None or checks is None:
+            yield from self._keywords(writer, known, part, path)
             return
-        found = list(self._keywords(writer, known, part, path))
-        yield from self._by_alternative(writer, known, part, path, found) if found else ()
-
-    def _by_alternative(
-        self, writer: Any, known: Known, part: JsonSchema, path: str, found: list[Loss]
-    ) -> Iterator[Loss]:
-        """What is lost in some alternative of the writer's `anyOf` or `oneOf`: each says more than the whole does."""
-        for keyword in ("anyOf", "oneOf"):
-            for branches in known.further.get(keyword, []):
-                if any(keyword in as_object(branch) for branch in branches):
-                    continue
-                rest = {key: value for key, value in as_object(writer).items() if value is not branches}
-                split = [{"allOf": [rest, branch]} for branch in branches]
-                if rest != as_object(writer):
-                    for branch in split:
-                        yield from self.between(branch, part, path)
-                    return
-        yield from found
+        may_send, takes = checks
+        for value in values:
+            if may_send(value) and not takes(value):
+                yield Loss(path or "/", "value_refused", json_bytes(value).decode())
 
     # -- keywords --------------------------------------------------------------------------------------------------------
 
     def _keywords(self, writer: Any, known: Known, part: JsonSchema, path: str) -> Iterator[Loss]:
         where = path or "/"
+        if part.get("not") in ({}, True):
+            yield Loss(where, "value_refused", "something")
+            return
         missing = known.types - types_of(part)
-        if missing:
+        if missing and not self._covers(writer, {"type": part["type"]}):
             yield Loss(where, "type_narrowed", ", ".join(sorted(missing)))
         if "enum" in part or "const" in part:
-            yield Loss(where, "enum_narrowed", repr(part.get("enum", [part.get("const")])))
+            yield Loss(where, "enum_narrowed", json_bytes(part.get("enum", [part.get("const")])).decode())
         for keyword, bound in bounds_of(part):
             mine = known.bounds.get(keyword)
             narrowed = mine is None or is_tighter(keyword, bound, mine)
@@ -173,11 +180,7 @@ class _Comparison:
         return self._covers(writer, value if keyword == "if" else {keyword: value})
 
     def _loses(self, writer: Any, reader: Any) -> bool:
-        before = dict(self._compared)
-        lost = any(True for _ in self.between(writer, reader, ""))
-        if lost:
-            self._compared = before  # what was taken to fit in this alternative is not known to fit elsewhere
-        return lost
+        return bool(list(self.between(writer, reader, "")))
 
     def _fields(self, known: Known, part: JsonSchema, path: str) -> Iterator[Loss]:
         for name in part.get("required", []):
@@ -185,8 +188,12 @@ class _Comparison:
                 yield Loss(path + pointer_of([name]), "field_required", name)
         named: JsonSchema = part.get("properties", {})
         patterns: JsonSchema = part.get("patternProperties", {})
+        if not all(_is_readable(pattern) for pattern in (*patterns, *known.patterns)):
+            yield Loss(path or "/", "undecided", "patternProperties")
+            return
         for name, schema in named.items():
-            sent = known.properties.get(name) or ([] if known.is_closed else known.others)
+            by_pattern = [each for pattern, sent in known.patterns.items() if re.search(pattern, name) for each in sent]
+            sent = [*known.properties.get(name, []), *by_pattern] or ([] if known.is_closed else known.others)
             if sent:
                 yield from self.between(_all(sent), schema, path + pointer_of([name]))
         for pattern, schema in patterns.items():
@@ -220,17 +227,21 @@ class _Comparison:
             yield from self.between(_all(known.others), others, f"{path}/*")
 
     def _items(self, known: Known, part: JsonSchema, path: str) -> Iterator[Loss]:
-        sent_rest = _all(known.items) if known.items else {}
+        sent_rest: Any = _all(known.items) if known.items else {}
         read_first, read_rest = part.get("prefixItems", []), part.get("items", {})
         for index in range(max(len(known.prefix), len(read_first))):
             sent = known.prefix[index] if index < len(known.prefix) else sent_rest
-            yield from self.between(sent, read_first[index] if index < len(read_first) else read_rest, f"{path}/{index}")
+            yield from self.between(
+                sent, read_first[index] if index < len(read_first) else read_rest, f"{path}/{index}"
+            )
         if "items" in part:
             yield from self.between(sent_rest, read_rest, f"{path}/*")
 
     # -- whole schemas ---------------------------------------------------------------------------------------------------
 
     def _same(self, writer: Any, reader: Any) -> bool:
+        if self._alike and writer == reader:
+            return True
         try:
             return inlined(writer, self._writer) == inlined(reader, self._reader)
         except LookupError:
@@ -240,20 +251,33 @@ class _Comparison:
         """Whether the reader's part takes, provably and by the letter, all that the writer's allows."""
         try:
             sent, read = inlined(writer, self._writer), inlined(reader, self._reader)
-            one = jsonschema_rs.canonicalize(sent, offline=True)
-            other = jsonschema_rs.canonicalize(read, offline=True)
-        except (LookupError, ValueError, TypeError, jsonschema_rs.canonical.CanonicalizationError):
+            one = jsonschema_rs.canonicalize(sent, offline=True, validate_formats=True)
+            other = jsonschema_rs.canonicalize(read, offline=True, validate_formats=True)
+        except (LookupError, ValueError):
             return False
         return str(other.covers(one)) == "yes"
 
     def _validators(self, writer: Any, reader: Any) -> tuple[Callable[[Any], bool], Callable[[Any], bool]] | None:
         try:
             return (
-                jsonschema_rs.validator_for(inlined(writer, self._writer), offline=True, validate_formats=True).is_valid,
-                jsonschema_rs.validator_for(inlined(reader, self._reader), offline=True, validate_formats=True).is_valid,
+                jsonschema_rs.validator_for(
+                    inlined(writer, self._writer), offline=True, validate_formats=True
+                ).is_valid,
+                jsonschema_rs.validator_for(
+                    inlined(reader, self._reader), offline=True, validate_formats=True
+                ).is_valid,
             )
         except (LookupError, ValueError):
             return None
+
+
+def _is_readable(pattern: str) -> bool:
+    """Whether Python reads a pattern as JSON Schema's regular expressions are meant."""
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _all(schemas: list[Any]) -> Any:

@@ -40,7 +40,12 @@ def resolve(root: Any, target: str) -> Any:
     found: Any = root
     for part in name.split("/")[1:]:
         step = part.replace("~1", "/").replace("~0", "~")
-        found = found[int(step)] if isinstance(found, list) and step.isdigit() else found[step]
+        if isinstance(found, list) and step.isdigit():
+            found = cast("list[Any]", found)[int(step)]
+        elif isinstance(found, dict):
+            found = cast("dict[str, Any]", found)[step]
+        else:
+            raise LookupError(target)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -17,6 +16,8 @@ Compatibility: TypeAlias = Literal[
     "NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"
 ]
 Stamp: TypeAlias = tuple[str, int, str]
+LONGEST_TTL: Final = 1e11
+"""Seconds; some 3,000 years."""
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 
@@ -104,17 +105,29 @@ def compile_schema(
         raise _invalid(name, *_told(schema, error)) from None
     except (ValueError, TypeError) as error:
         raise _invalid(name, "/", str(error)) from None
-    ttl = check_ttl(cast("dict[str, Any]", schema).get("x-ttl")) if isinstance(schema, dict) else None
+    told = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    ttl = check_ttl(told.get("x-ttl"))
+    if not are_permissions(told.get("x-permissions", {})):
+        raise _invalid(name, "/x-permissions", 'it is {"read": [names], "write": [names]}')
     return Schema(
         name, version, schema, fingerprint(schema), compatibility, validator, ttl, tags, compatible_with, deprecated
     )
+
+
+def are_permissions(rule: Any) -> bool:
+    """Whether a rule has the form {"read": [names], "write": [names]}."""
+    if not isinstance(rule, dict) or not set(cast("dict[str, Any]", rule)) <= {"read", "write"}:
+        return False
+    lists = cast("dict[str, Any]", rule).values()
+    return all(isinstance(each, list) and all(isinstance(name, str) for name in cast("list[Any]", each)) for each in lists)
 
 
 def check_ttl(ttl: float | None) -> float | None:
     """A ttl itself, if it can be one. Raises InvalidNode."""
     if ttl is None:
         return None
-    if isinstance(cast("Any", ttl), bool) or not isinstance(cast("Any", ttl), int | float) or not 0 <= ttl < math.inf:
+    is_number = isinstance(cast("Any", ttl), int | float) and not isinstance(cast("Any", ttl), bool)
+    if not is_number or not 0 <= ttl <= LONGEST_TTL:
         raise InvalidNode(f"a ttl is seconds from 0 on, not {ttl!r}", mend="Leave it out for a node that stays valid.")
     return ttl
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from rocksdict import DBCompressionType, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from agent_infra.errors import AgentInfraError, ForkedHome, HomeClosed, StoreDamaged, StoreFull, StoreLocked
 from agent_infra.state.stores.base import Row, Write
 
 _CHUNK = 512
 Compression: TypeAlias = Literal["lz4", "zstd", "snappy", "none"]
+
+_open_stores: weakref.WeakSet[RocksStore] = weakref.WeakSet()
+
+
+def _never_close() -> None:
+    """Closing RocksDB in a forked child would wait for threads that only its parent has: keep it for ever instead."""
+    for store in list(_open_stores):
+        store.leak()
+
+
+os.register_at_fork(after_in_child=_never_close)
 
 
 class RocksStore:
@@ -37,10 +50,14 @@ class RocksStore:
         options.set_compression_type(getattr(DBCompressionType, compression)())
         options.set_keep_log_file_num(2)
         options.set_max_background_jobs(2)
+        # A torn record at the end is a crash; one before it is damage, and the default would end there in silence.
+        options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
         try:
             self._db: Rdict | None = Rdict(str(path), options)
         except Exception as error:
             raise self._translated(error) from error
+        self._check_seal()
+        _open_stores.add(self)
         self._synced = WriteOptions()
         self._synced.sync = True
         self._unsynced = WriteOptions()
@@ -109,10 +126,44 @@ class RocksStore:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        """Close the folder."""
+        """Close the folder, and note how far it had come."""
         db, self._db = self._db, None
         if db is not None and os.getpid() == self._pid:
+            reached = db.latest_sequence_number()
             db.close()
+            aside = self._seal.with_suffix(".new")
+            aside.write_text(str(reached), encoding="ascii")
+            os.replace(aside, self._seal)
+
+    @property
+    def _seal(self) -> Path:
+        """Beside the folder: how many changes it held when it was last closed."""
+        return self._path.with_suffix(".seal")
+
+    def _check_seal(self) -> None:
+        """Raises StoreDamaged for a store that has come back with fewer changes than it was closed with.
+
+        RocksDB takes a damaged list of its files for a shorter one, and opens without the files that it misses.
+        """
+        if not self._seal.exists():
+            return
+        sealed, db = self._seal.read_text(encoding="ascii"), self._open()
+        if sealed.isdigit() and db.latest_sequence_number() >= int(sealed):
+            return
+        reached = db.latest_sequence_number()
+        self._db = None
+        db.close()
+        raise StoreDamaged(
+            "the store holds less than when it was closed",
+            where=str(self._path),
+            why=f"it had reached change {sealed}, and opens at change {reached}",
+            mend="A file of it is damaged or missing; restore the home from a copy.",
+            facts={"sealed": sealed, "reached": reached},
+        )
+
+    def leak(self) -> None:
+        """Make sure that the database object is never destroyed in this process."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
 
     def _open(self) -> Rdict:
         if self._db is None:
