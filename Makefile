@@ -20,7 +20,9 @@ demo: .venv/core ## install the core, check its health, run the weather agent
 	@$(BIN)/python examples/weather/run.py
 	@echo
 	@echo "Where to look next:"
-	@echo "  examples/weather/      the three files that you have just seen run"
+	@echo "  cd examples/weather    what you have just seen run: state_graph.py, weather_action.yaml, run.py"
+	@echo "    ../../$(BIN)/agent-infra session show weather_demo_001    everything that happened, as a tree"
+	@echo "    ../../$(BIN)/agent-infra evidence show CID                what one call left"
 	@echo "  docs/architecture.md   the walk of that request through the code"
 	@echo "  $(BIN)/agent-infra --help"
 

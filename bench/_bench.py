@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ class Bench:
         self.langgraph: LangGraphPeer | None = None
         self._homes: list[Home] = []
         self._peers: list[SqlitePeer] = []
+        self._files: list[Any] = []
 
     def start_langgraph(self) -> None:
         """Start LangGraph's process, or say that it is skipped."""
@@ -94,11 +96,22 @@ class Bench:
         self._peers.append(peer)
         return peer
 
+    def bare_fsync(self, name: str) -> Callable[[], None]:
+        """A job that appends what a typical step takes to a file of its own, and syncs it: the floor of any commit."""
+        file = (self.folder / f"fsync-{name}").open("ab", buffering=0)
+        self._files.append(file)
+
+        def job() -> None:
+            file.write(bytes(3000))
+            os.fdatasync(file.fileno())
+
+        return job
+
     def close(self) -> None:
         """Close what is open."""
         if self.langgraph is not None:
             self.langgraph.close()
-        for opened in (*self._homes, *self._peers):
+        for opened in (*self._homes, *self._peers, *self._files):
             opened.close()
 
 
@@ -127,6 +140,3 @@ def fill(graph: StateGraph, clock: ManualClock, nodes: int, peer: SqlitePeer | N
 def alike(*answers: list[Node]) -> bool:
     """Whether answers hold the same data in the same number."""
     return len({len(nodes) for nodes in answers}) == 1
-
-
-Job = Callable[[], Any]

@@ -25,6 +25,11 @@ class Samples:
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
+    def extend(self, other: Samples) -> None:
+        """Take in the samples of another round."""
+        self.wall += other.wall
+        self.cpu += other.cpu
+
     def run(self, job: Callable[[], Any]) -> Any:
         """Do a job once, timed; its answer."""
         wall, cpu = time.perf_counter(), time.process_time()

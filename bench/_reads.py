@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from _bench import SESSION, Bench, alike, fill, write
-from _measure import MILLI, Goal, Samples, at_least, at_most, interleave, percentile, rounded
+from _measure import MILLI, Goal, Samples, at_least, at_most, interleave, rounded
 from _work import CAUSED, NOTE, TOOL, WITHIN, Item, Work, caused_step, filling_step, reading
 
 from agent_infra.clock import ManualClock
@@ -27,17 +27,31 @@ def large(bench: Bench) -> StateGraph:
         "ours": lambda: graph.caused_by(TOOL, WITHIN),
         "sqlite": lambda: peer.caused_by(SESSION, TOOL, clock.micros(), WITHIN),
     }
-    lang = _langgraph(bench)
-    samples, answers = interleave(bench.counts.queries, jobs)
+    lang = None if bench.langgraph is None else bench.langgraph.ask("fill", nodes=nodes)
+    samples, asked = {name: Samples() for name in jobs}, Samples()
+    answers: dict[str, Any] = {}
+    for _ in range(bench.counts.slow):
+        if bench.langgraph is not None:
+            asked.wall.append(bench.langgraph.ask("caused_by")["query_ms"] / MILLI)
+        found, answers = interleave(max(1, bench.counts.queries // bench.counts.slow), jobs)
+        for name, each in found.items():
+            samples[name].extend(each)
+    _add_caused_by(bench, samples, asked, answers)
+    _rollback(bench, graph, lang)
+    _huge(bench, graph)
+    return graph
+
+
+def _add_caused_by(bench: Bench, samples: dict[str, Samples], asked: Samples, answers: dict[str, Any]) -> None:
     ours, sqlite = samples["ours"], samples["sqlite"]
     peers: dict[str, Any] = {"sqlite": sqlite.summary()}
     ratios = {"sqlite_p50": ours.wall_ms() / sqlite.wall_ms(), "sqlite_p99": ours.wall_ms(99) / sqlite.wall_ms(99)}
-    if lang:
-        peers["langgraph"] = {"p50_ms": rounded(lang["query_ms"]), "repetitions": bench.counts.slow}
-        ratios["langgraph_p50"] = ours.wall_ms() / lang["query_ms"]
+    if asked.wall:
+        peers["langgraph"] = {"p50_ms": rounded(asked.wall_ms()), "repetitions": len(asked.wall)}
+        ratios["langgraph_p50"] = ours.wall_ms() / asked.wall_ms()
     bench.report.add(
         "caused_by",
-        f"caused_by(tool, within={WITHIN:g}) of {nodes} nodes, {len(answers['ours'])} results, decoded",
+        f"caused_by(tool, within={WITHIN:g}) of {bench.counts.nodes} nodes, {len(answers['ours'])} results, decoded",
         durability="none: a read",
         ours=ours.summary(),
         peers=peers,
@@ -45,20 +59,6 @@ def large(bench: Bench) -> StateGraph:
         goals=(at_most("ours.p50_ms", ours.wall_ms(), 1.0), at_most("ours.p99_ms", ours.wall_ms(99), 8.0)),
         facts={"same_answer": alike(*answers.values())},
     )
-    _rollback(bench, graph, lang)
-    _huge(bench, graph)
-    return graph
-
-
-def _langgraph(bench: Bench) -> dict[str, float]:
-    """LangGraph's medians for the same state, empty where it is not installed."""
-    if bench.langgraph is None:
-        return {}
-    found = bench.langgraph.ask("fill", nodes=bench.counts.nodes)
-    for question in ("restore", "caused_by"):
-        answers = [bench.langgraph.ask(question) for _ in range(bench.counts.slow)]
-        found |= {name: percentile([answer[name] for answer in answers], 50) for name in answers[0]}
-    return found
 
 
 def _huge(bench: Bench, graph: StateGraph) -> None:
@@ -93,7 +93,7 @@ def _huge(bench: Bench, graph: StateGraph) -> None:
 # -- rollback ----------------------------------------------------------------------------------------------------------
 
 
-def _rollback(bench: Bench, graph: StateGraph, lang: dict[str, float]) -> None:
+def _rollback(bench: Bench, graph: StateGraph, lang: dict[str, float] | None) -> None:
     """Take back a step of 1000 nodes, in graphs of three sizes, then ask the first question."""
     graphs = {"ours": graph}
     for share in SMALL_GRAPHS:
@@ -101,31 +101,40 @@ def _rollback(bench: Bench, graph: StateGraph, lang: dict[str, float]) -> None:
         its_clock = ManualClock()
         graphs[str(nodes)] = StateGraph(SESSION, engine=bench.home(f"rollback-{nodes}", clock=its_clock).engine)
         fill(graphs[str(nodes)], its_clock, nodes)
-    moved = {name: Samples() for name in graphs}
-    asked, synced = Samples(), Samples()
-    for _ in range(bench.counts.inserts):
+    samples = {name: Samples() for name in (*graphs, "asked", "group", "restore", "restore_and_query")}
+    for repetition in range(bench.counts.inserts):
         for name, each in graphs.items():
             write(each, filling_step(bench.counts.insert, CAUSED))
-            moved[name].run(each.rollback)
-        asked.run(lambda: graph.caused_by(TOOL, WITHIN))
+            samples[name].run(each.rollback)
+        write(graph, filling_step(bench.counts.insert, CAUSED))
+        graph.rollback()
+        samples["asked"].run(lambda: graph.caused_by(TOOL, WITHIN))
         write(graph, filling_step(bench.counts.insert, CAUSED))
         graph.engine.durability = "group"
-        synced.run(graph.rollback)
+        samples["group"].run(graph.rollback)
         graph.engine.durability = "os"
-    _add_rollback(bench, moved, asked, synced, lang)
+        if bench.langgraph is not None and repetition % max(1, bench.counts.inserts // bench.counts.slow) == 0:
+            taken = bench.langgraph.ask("restore")
+            for name in ("restore", "restore_and_query"):
+                samples[name].wall.append(taken[f"{name}_ms"] / MILLI)
+    _add_rollback(bench, samples, lang)
 
 
-def _add_rollback(
-    bench: Bench, moved: dict[str, Samples], asked: Samples, synced: Samples, lang: dict[str, float]
-) -> None:
-    ours = moved.pop("ours")
-    both = percentile([a + b for a, b in zip(ours.wall, asked.wall, strict=True)], 50) * MILLI
-    smallest = next(iter(moved.values()))
-    ratios = {"by_small_graph": ours.wall_ms() / smallest.wall_ms()}
+def _add_rollback(bench: Bench, samples: dict[str, Samples], lang: dict[str, float] | None) -> None:
+    median = {name: found.wall_ms() for name, found in samples.items()}
+    sizes = {name: rounded(taken) for name, taken in median.items() if name.isdigit()}
+    both = median["ours"] + median["asked"]
+    ratios = {"by_small_graph": median["ours"] / min(sizes.values())}
     goals: tuple[Goal, ...] = (at_most("ratios.by_small_graph", ratios["by_small_graph"], 1.5),)
-    if lang:
-        ratios["langgraph_restore"] = lang["restore_ms"] / ours.wall_ms()
-        ratios["langgraph_restore_and_query"] = lang["restore_and_query_ms"] / both
+    peers: dict[str, Any] = {}
+    if lang is not None:
+        peers["langgraph"] = {f"{name}_p50_ms": rounded(median[name]) for name in ("restore", "restore_and_query")}
+        peers["langgraph"] |= {
+            "repetitions": len(samples["restore"].wall),
+            "checkpoint_ms": rounded(lang["checkpoint_ms"]),
+        }
+        ratios["langgraph_restore"] = median["restore"] / median["ours"]
+        ratios["langgraph_restore_and_query"] = median["restore_and_query"] / both
         goals += (
             at_least("ratios.langgraph_restore", ratios["langgraph_restore"], 1000.0),
             at_least("ratios.langgraph_restore_and_query", ratios["langgraph_restore_and_query"], 50.0),
@@ -134,12 +143,11 @@ def _add_rollback(
         "rollback",
         f"rollback of a step of {bench.counts.insert} nodes at {bench.counts.nodes} nodes",
         durability="os; under `group` in facts. LangGraph's restore is a read",
-        ours=ours.summary() | {"and_first_query_p50_ms": rounded(both), "first_query_p50_ms": rounded(asked.wall_ms())},
-        peers={"langgraph": {name: rounded(value) for name, value in lang.items()}} if lang else {},
+        ours=samples["ours"].summary() | {"and_first_query_p50_ms": rounded(both)},
+        peers=peers,
         ratios=ratios,
         goals=goals,
-        facts={"p50_ms_by_nodes": {name: rounded(found.wall_ms()) for name, found in moved.items()}}
-        | {"group_p50_ms": rounded(synced.wall_ms())},
+        facts={"p50_ms_by_nodes": sizes, "group_p50_ms": rounded(median["group"])},
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-WORDS = ("weather", "beijing", "openweathermap")
+WORDS = ("weather", "beijing", "openweathermap", "北京", "天气")
 
 # Building is slow, so one worker does it for all of this module's tests.
 pytestmark = pytest.mark.xdist_group("wheel")

@@ -27,7 +27,8 @@ def url() -> str:
     threading.Thread(target=server.serve_forever, name="weather-service", daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     os.environ["WEATHER_SERVICE_URL"] = address
-    print(f"(this example serves weather and satisfaction itself, at {address})")
+    served = "satisfaction" if os.environ.get("OPENWEATHERMAP_API_KEY") else "weather and satisfaction"
+    print(f"(this example serves {served} itself, at {address})")
     return address
 
 

@@ -1,7 +1,7 @@
 """`kill -9` at a random moment of a writer: nothing acknowledged is lost, and no step is seen half.
 
-A child process writes steps and says so once each call has returned; it is killed, and its home opened here. Runs in all
-durabilities, as each promises to outlive the process.
+A child process writes steps and says so once each call has returned; it is killed, and its home opened here. Runs in
+all durabilities, as each promises to outlive the process.
 """
 
 from __future__ import annotations

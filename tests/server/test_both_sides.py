@@ -346,7 +346,18 @@ def test_a_watch_in_a_running_loop(owned: Infra, graph: StateGraph) -> None:
     ],
 )
 def test_both_sides_take_the_same_arguments(here: type, there: type) -> None:
-    owners_own = {"engine", "under", "schema_for", "bring", "leads", "check_chain", "draft", "kept_draft", "migrations"}
+    owners_own = {
+        "engine",
+        "under",
+        "schema_for",
+        "bring",
+        "leads",
+        "check_chain",
+        "draft",
+        "kept_draft",
+        "migrations",
+        "adopting",
+    }
     for name, method in inspect.getmembers(here, inspect.isfunction):
         if not name.startswith("_") and not (here is SchemaBroker and name in owners_own):
             assert (

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,14 +63,14 @@ def together(work: Sequence[Callable[[], object]]) -> list[object]:
         return list(pool.map(run, work))
 
 
-# -- nothing is lost -----------------------------------------------------------------------------------------------------
+# -- nothing is lost -------------------------------------------------------------------------------
 
 
 def test_parallel_steps_keep_every_result(home: Home) -> None:
     """PAINS: of four parallel results one was kept, by a read, a change and an assignment of a shared list."""
     for round in range(200 if FULL else 20):
         graph = StateGraph(f"s{round}", engine=home.engine)
-        together([lambda i=i: graph.add_node("note", {"i": i}, key=f"result/{i}") for i in range(4)])
+        together([partial(graph.add_node, "note", {"i": i}, key=f"result/{i}") for i in range(4)])
         assert sorted(node.data["i"] for node in graph.nodes(type="note")) == [0, 1, 2, 3]
         assert len(graph.history()) == 4
         assert graph.verify().ok
@@ -146,7 +147,7 @@ def test_schemas_registered_in_parallel_get_versions_of_their_own(homes: Callabl
         assert {schemas.get("天气", version).hash for version in range(1, 7)} == hashes
 
 
-# -- nothing is seen half ------------------------------------------------------------------------------------------------
+# -- nothing is seen half --------------------------------------------------------------------------
 
 
 def test_readers_beside_a_writer_see_whole_steps(home: Home) -> None:
@@ -213,7 +214,7 @@ def test_a_version_is_readable_as_soon_as_it_is_known(home: Home) -> None:
     together([write, read])
 
 
-# -- who waits for whom --------------------------------------------------------------------------------------------------
+# -- who waits for whom ----------------------------------------------------------------------------
 
 
 def test_a_lock_held_by_another_names_its_holder(home: Home) -> None:
@@ -259,7 +260,7 @@ def test_a_view_taken_beside_a_writer_is_stale_and_readable(home: Home) -> None:
     assert len(graph.nodes()) == 2
 
 
-# -- the disk ------------------------------------------------------------------------------------------------------------
+# -- the disk --------------------------------------------------------------------------------------
 
 
 class SlowDisk(MemoryStore):

@@ -1,7 +1,7 @@
 """Random programs of steps, rollbacks and reads give the answers of a plain-dict model, on every store.
 
-The model (`agent_infra.testing.GraphModel`) keeps a whole copy of everything for every version. After each operation the head
-is compared with it; at the end, every version that was ever made, abandoned ones too.
+The model (`agent_infra.testing.GraphModel`) keeps a whole copy of everything for every version. After each operation
+the head is compared with it; at the end, every version that was ever made, abandoned ones too.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ def in_memory(_: Path, clock: ManualClock) -> Home:
 
 
 class Run:
-    """One program on one store, beside its model. What the graph answers is compared by what the model can know: not by ids
-    that a store draws, but by who wrote what, when, and what became of it."""
+    """One program on one store, beside its model, which is told the ids that the store drew."""
 
     def __init__(self, open_store: Opener, folder: Path) -> None:
         self.clock = ManualClock()
@@ -141,7 +140,7 @@ class Run:
     def _add(add_node: Callable[..., Node], node: NewNode) -> Node:
         return add_node(node.type, node.data, key=node.key, ttl=node.ttl, tool=node.tool)
 
-    # -- comparing -------------------------------------------------------------------------------------------------------
+    # -- comparing ---------------------------------------------------------------------------------
 
     def check_head(self) -> None:
         head = self.model.head

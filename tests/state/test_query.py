@@ -111,7 +111,7 @@ def test_more_nodes_than_a_chunk_of_any_store(graph: StateGraph) -> None:
     assert pages == left
 
 
-# -- conditions ----------------------------------------------------------------------------------------------------------
+# -- conditions ------------------------------------------------------------------------------------
 
 
 def test_where_is_a_condition_over_the_node(graph: StateGraph) -> None:
@@ -132,7 +132,7 @@ def test_a_condition_that_does_not_compile_is_refused(graph: StateGraph, where: 
         graph.nodes(where=where)
 
 
-# -- pages ---------------------------------------------------------------------------------------------------------------
+# -- pages -----------------------------------------------------------------------------------------
 
 
 def test_a_page_goes_on_where_it_ended_although_nodes_came_meanwhile(graph: StateGraph) -> None:
@@ -183,7 +183,7 @@ def test_since_is_from_that_moment_on(graph: StateGraph, clock: ManualClock) -> 
     assert len(graph.nodes(since=to_datetime(0))) == 2
 
 
-# -- explained -----------------------------------------------------------------------------------------------------------
+# -- explained -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_schema_gives_its_nodes_a_lifetime(home: Home, graph: StateGraph, cloc
     assert [node.id for node in graph.nodes(type="reading")] == [own.id]
 
 
-# -- compatibility -------------------------------------------------------------------------------------------------------
+# -- compatibility ---------------------------------------------------------------------------------
 
 
 def test_an_optional_field_may_come_and_must_not_become_required(home: Home) -> None:
@@ -210,7 +210,7 @@ def test_full_asks_for_both_directions(home: Home) -> None:
     assert schemas.register("record", needing(a=TEXT, b=TEXT), "FULL").version == 2
 
 
-# -- what is no schema ---------------------------------------------------------------------------------------------------
+# -- what is no schema -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

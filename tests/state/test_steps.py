@@ -36,7 +36,7 @@ def unmoved(graph: StateGraph) -> Callable[[], None]:
     return check
 
 
-# -- what is written -----------------------------------------------------------------------------------------------------
+# -- what is written -------------------------------------------------------------------------------
 
 
 def test_a_step_lands_as_one_version(graph: StateGraph, clock: ManualClock) -> None:
@@ -178,7 +178,7 @@ def test_an_edge_that_is_given_again_stays_the_edge_of_its_first_step(graph: Sta
     assert [(edge.type, edge.step) for edge in graph.edges(b.id)] == [("causes", 3), ("references", 6)]
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 @given(not_json())
@@ -409,7 +409,7 @@ def test_a_step_inside_a_step_fails_at_once(graph: StateGraph) -> None:
     assert [node.data for node in graph.nodes()] == [{"n": 1}]
 
 
-# -- undeclared types ----------------------------------------------------------------------------------------------------
+# -- undeclared types ------------------------------------------------------------------------------
 
 
 def test_an_undeclared_type_is_open_and_warned_of_once(

@@ -37,7 +37,7 @@ def moves(home: Home) -> list[dict[str, object]]:
     return [node.data for node in StateGraph.of_system(home.engine, "_control").nodes(type="move")]
 
 
-# -- ids -----------------------------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("session", SESSIONS)
@@ -109,7 +109,8 @@ def test_versions_and_clocks_of_all_kinds_stay_in_order(graph: StateGraph, clock
 
 @pytest.mark.parametrize(
     "text",
-    ["", "junk", "a.b", "a.1.zz", "a.x.0123456789abcdef", ".1.0123456789abcdef", "a.1.0123456789abcde", "a.-1.0123456789abcdef",
+    ["", "junk", "a.b", "a.1.zz", "a.x.0123456789abcdef", ".1.0123456789abcdef", "a.1.0123456789abcde",
+     "a.-1.0123456789abcdef",
      "weather_demo_001.1.0123456789abcdef", "weather_demo_001.0.0123456789abcdef", "天气.１.0123456789abcdef"],
 )  # fmt: skip
 def test_a_text_that_names_no_version_is_refused(graph: StateGraph, text: str) -> None:
@@ -140,7 +141,7 @@ def test_versions_of_another_session_are_not_shown_as_ones_own(home: Home) -> No
     assert [node.data for node in mine.nodes()] == [{"text": "mine"}]
 
 
-# -- session ids ---------------------------------------------------------------------------------------------------------
+# -- session ids -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_the_systems_own_sessions_are_not_listed(home: Home) -> None:
     assert sorted(home.engine.sessions()) == ["a", "b", "天气"]
 
 
-# -- rollback ------------------------------------------------------------------------------------------------------------
+# -- rollback --------------------------------------------------------------------------------------
 
 
 def test_a_rollback_gives_the_version_now_at_the_head_and_hides_nothing(graph: StateGraph) -> None:
@@ -286,7 +287,7 @@ def homes_path(tmp_path: Path) -> Path:
     return tmp_path / "own home"
 
 
-# -- the past is read-only, and exact ------------------------------------------------------------------------------------
+# -- the past is read-only, and exact --------------------------------------------------------------
 
 
 def test_a_past_version_can_not_be_written(graph: StateGraph) -> None:
@@ -337,7 +338,7 @@ def test_the_whole_past_stays_as_it_was(graph: StateGraph) -> None:
         past.node(newer.id)
 
 
-# -- expect --------------------------------------------------------------------------------------------------------------
+# -- expect ----------------------------------------------------------------------------------------
 
 
 def test_expect_lets_through_at_the_version_and_nowhere_else(graph: StateGraph) -> None:
@@ -367,7 +368,7 @@ def test_expect_refuses_after_a_rollback_to_another_version(graph: StateGraph) -
 
 
 def test_expect_notices_a_commit_and_a_rollback_in_between(graph: StateGraph) -> None:
-    """The head is at the very version that was seen, and yet it has moved: what was decided then may rest on what is gone."""
+    """The head is at the very version that was seen, and yet it moved: what was decided may rest on what is gone."""
     graph.add_node("note", {"text": "1"})
     seen = graph.version
     graph.add_node("note", {"text": "another's"})

@@ -64,6 +64,11 @@ def main() -> None:
     except AgentInfraError as error:
         print(error, file=sys.stderr)
         sys.exit(4 if isinstance(error, NOT_FOUND) else 5 if isinstance(error, CONFLICT) else 1)
+    except OSError as error:
+        print(
+            f"{type(error).__name__}: {error}. Check the path, its rights and the disk's free space.", file=sys.stderr
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -97,12 +102,13 @@ def init(folder: Annotated[Path, typer.Argument(help="The new project's folder."
 def run(
     goal: Annotated[str, typer.Argument(help="A goal file, an action file, or a text that a method knows.")],
     session: Annotated[str | None, typer.Option(help="The session; a new one unless named.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent in whose name it runs.")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a goal and execute it."""
     with Infra.open(home) as infra:
-        result = infra.run(goal, session=session)
+        result = infra.run(goal, session=session, agent=agent)
     _show_run(result, as_json)
     raise typer.Exit(0 if result.ok else 1)
 
@@ -114,7 +120,9 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Go on with every run that a crash or Ctrl-C interrupted; finished calls are not repeated."""
-    with Infra.open(home) as infra:
+    with Infra.open(_existing(home)) as infra:
+        if session is not None:
+            _check_session(infra, session)
         results = infra.resume(session)
     if not results:
         print("nothing to resume", file=sys.stderr)
@@ -185,7 +193,9 @@ def verify_evidence(cid: str, home: HomeOption = None, as_json: JsonOption = Fal
     if as_json:
         _print_json({"ok": check.ok, "cid": cid, "blocks": check.blocks, "problems": list(check.problems)})
     elif check.ok:
-        print(f"ok: {check.blocks} block{'s' if check.blocks != 1 else ''} hash to their names")
+        print(
+            "ok: 1 block hashes to its name" if check.blocks == 1 else f"ok: {check.blocks} blocks hash to their names"
+        )
     else:
         print("\n".join(check.problems))
     raise typer.Exit(0 if check.ok else 1)
@@ -245,11 +255,15 @@ def show_config(home: HomeOption = None) -> None:
 
 def _reading(home: Path | None) -> Infra:
     """The home for commands that only read records: the project's own code is not loaded for them."""
-    project = find_project()
-    path = home or default_home(project)
+    return Infra.open(_existing(home), project=Project(root=find_project().root))
+
+
+def _existing(home: Path | None) -> Path:
+    """The home's folder. Raises FileMissing: a command that looks at a home must not make one in the wrong place."""
+    path = home or default_home(find_project())
     if not path.is_dir():
         raise errors.FileMissing(path, what="home", mend="Name it with --home, or run something first.")
-    return Infra.open(path, project=Project(root=project.root))
+    return path
 
 
 def _check_session(infra: Infra, session: str) -> None:

@@ -89,7 +89,7 @@ def describe(node: Node) -> str:
             params = ", ".join(f"{name}={_plain(value)}" for name, value in data["params"].items())
             text = f"{data['action']}: {data['tool']}({params})"
         case "receipt":
-            took = f" in {data['seconds']:.3f} s" if data.get("seconds") is not None else ""
+            took = f" in {data['seconds']:.3g} s" if data.get("seconds") is not None else ""
             cid = f", evidence {data['evidence']['$cid']}" if "evidence" in data else ""
             text = f"{data['status']}{took}{_why(data.get('error'))}{cid}"
         case "signal":

@@ -49,6 +49,7 @@ class Progress:
             "definition": plan.definition,
             "params": plan.params,
             "status": "running",
+            "agent": plan.graph.agent,
         } | ({"text": plan.text} if plan.text else {})
         with plan.graph.step(durable=False) as step:
             goal = step.add_node("goal", progress._goal, key=f"goal/{goal_id}")

@@ -134,7 +134,7 @@ class Run:
             "code": "OutcomeUnknown",
             "what": f"whether call {call.id} of {subgoal.action!r} took effect is unknown",
             "why": "the process ended after the call began and before its receipt, and its effects are `once`",
-            "mend": "Find out whether it took effect; it is not repeated by itself.",
+            "mend": "Find out whether it took effect. It is never repeated by itself: run the goal anew if it did not.",
         }
         with self._graph.step() as step:
             self._progress.ended(step, subgoal.name, subgoal.action, "waiting", call.id, error)

@@ -13,7 +13,7 @@ from agent_infra.clock import new_ulid
 from agent_infra.documents import read_documents
 from agent_infra.errors import AgentInfraError, GoalErrors
 from agent_infra.platform import GpuProbe
-from agent_infra.scheduler.compiler import compile_goal, plan_of_one
+from agent_infra.scheduler.compiler import check_devices, compile_goal, plan_of_one
 from agent_infra.scheduler.goals import goal_of, is_goal, read_goal
 from agent_infra.scheduler.knowledge import KnowledgeBase
 from agent_infra.scheduler.plan import Plan
@@ -116,7 +116,8 @@ class GDEPScheduler:
             graph = StateGraph(name, engine=self.parts.engine)
             for goal in reversed(graph.nodes(type="goal")):
                 if goal.data["status"] in UNFINISHED and goal.data["goal_id"] not in self.parts.active:
-                    results.append(await self._go_on(graph, goal))
+                    acting = StateGraph(name, engine=self.parts.engine, agent=goal.data.get("agent"))
+                    results.append(await self._go_on(acting, goal))
         return results
 
     async def _go_on(self, graph: StateGraph, goal: Node) -> RunResult:
@@ -126,6 +127,7 @@ class GDEPScheduler:
             progress = Progress.load(graph, goal)
             try:
                 plan = self._recompiled(graph, goal, progress.plan_data())
+                check_devices(plan, self.parts.gpus)
             except AgentInfraError as error:
                 return _unresumable(graph, goal_id, error)
             return await Run(plan, progress, self.parts.actions).execute()

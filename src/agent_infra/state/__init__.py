@@ -11,14 +11,16 @@ leaves by `graph.at()`, `graph.nodes()` and the other reads, each as of a versio
     view       every read; query: nodes by index
     keys, records   rows' keys and values
     causality  what led to what; diff: what differs
-    retention  pins, lines, what is readable; collect, removal: what is removed; janitor: in the background
+    retention  pins, lines, what is readable; needs: which nodes that takes (spans: of steps)
+    collect    what is removed, and when; removal: how; janitor: in the background
     watch      each move of a head, once and in order
-    schemas    the broker; standard: types every home knows; compatibility
+    schemas/   the broker: versions, compatibility, migrations; standard: types every home knows
     locks      who may write when; leases: who leads; permissions: who may see and change what
     everywhere questions over all sessions
     blobs      content by hash
     activation what conditions see
     home       a folder and its owner
+    transfer/  a session as a file, and back
     stores/    where rows live
 """
 
@@ -48,8 +50,9 @@ from agent_infra.state.model import (
 )
 from agent_infra.state.query import Explanation, Page, Query
 from agent_infra.state.retention import Retention
-from agent_infra.state.schemas import Schema, SchemaBroker
+from agent_infra.state.schemas import Migration, Schema, SchemaBroker, SchemaDiff
 from agent_infra.state.step import Step
+from agent_infra.state.transfer import Exported, Imported, export_session, import_session
 from agent_infra.state.view import View
 from agent_infra.state.watch import Change
 
@@ -63,11 +66,14 @@ __all__ = [
     "Diff",
     "Edge",
     "Explanation",
+    "Exported",
     "Home",
+    "Imported",
     "Janitor",
     "Lease",
     "Lifecycle",
     "LocalBackend",
+    "Migration",
     "Node",
     "NodeDraft",
     "Page",
@@ -77,6 +83,7 @@ __all__ = [
     "Retention",
     "Schema",
     "SchemaBroker",
+    "SchemaDiff",
     "StateEngine",
     "StateGraph",
     "Step",
@@ -91,6 +98,8 @@ __all__ = [
     "caused_by_everywhere",
     "check_session_id",
     "collect_all",
+    "export_session",
+    "import_session",
     "open_home",
     "open_memory",
 ]

@@ -11,7 +11,7 @@ from agent_infra.errors import NodeUnknown, PermissionRefused
 from agent_infra.state import records
 from agent_infra.state.model import Node
 from agent_infra.state.permissions import Guard
-from agent_infra.state.view import Place, View
+from agent_infra.state.view import Place, View, position
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine
@@ -79,10 +79,12 @@ def _touched(view: View, meeting: dict[int, int]) -> list[bytes]:
 
 
 def _alive(view: View, ulids: list[bytes]) -> dict[str, Node]:
-    found: dict[str, Node] = {}
+    """The living among some nodes, oldest first."""
+    found: list[tuple[bytes, Node]] = []
     for ulid in ulids:
-        with suppress(NodeUnknown, PermissionRefused):  # written elsewhere, collected, or not for this agent
-            node = view.node(ulid_text(ulid))
-            if node.lifecycle in ("active", "expired"):
-                found[node.id] = node
-    return dict(sorted(found.items(), key=lambda item: (item[1].created, item[0])))
+        row = view.row(ulid)
+        with suppress(PermissionRefused, NodeUnknown):  # not for this agent; or collected this very moment
+            if row is not None and (node := view.node(ulid_text(ulid))).lifecycle in ("active", "expired"):
+                found.append((position(row), node))
+    found.sort(key=lambda item: item[0], reverse=True)
+    return {node.id: node for _, node in found}

@@ -6,7 +6,7 @@ A step comes in as a `StepDraft`, is written as one batch with its new head, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
@@ -31,7 +31,7 @@ from agent_infra.state.model import (
 from agent_infra.state.permissions import Guard
 from agent_infra.state.records import Branch, Head
 from agent_infra.state.retention import Keeping, Retention, collected
-from agent_infra.state.schemas import SchemaBroker, Translation
+from agent_infra.state.schemas import Schema, SchemaBroker, Translation
 from agent_infra.state.stores import Store, Write
 from agent_infra.state.view import Lineage, Place, View
 from agent_infra.state.watch import Bell
@@ -266,9 +266,12 @@ class StateEngine:
             facts={"session": session, "expected": str(expect), "head": now},
         )
 
-    def commit(self, session: str, draft: StepDraft) -> tuple[Version, int]:
-        """Write a step while its session's lock is held; give its version and a ticket for `settle`."""
+    def commit(self, session: str, draft: StepDraft, *further: Write) -> tuple[Version, int]:
+        """Write a step while its session's lock is held, and further rows with it; give its version and a ticket for
+        `settle`.
+        """
         batch, head, version = self._batch(session, draft)
+        batch.rows += further
         return version, self._write(batch, {session: head})
 
     def ticket(self) -> int:
@@ -323,6 +326,44 @@ class StateEngine:
             self.keeping.note(kept)
             return ticket
 
+    def bring_in(
+        self,
+        heads: Mapping[str, Head],
+        branches: Mapping[int, Branch],
+        rows: Sequence[Write],
+        kept: Sequence[Write],
+        schemas: Sequence[Schema],
+        notes: Sequence[Mapping[str, str]],
+        *,
+        agent: str | None,
+    ) -> int:
+        """Begin sessions that were written elsewhere, while their locks are held: one batch with the rows of their
+        versions, with what retention knows of them (`kept`), with schemas for `_registry` and notes for `_control`.
+        """
+        hold = self.locks.hold
+        with (
+            self.keeping.topology,
+            hold("_registry", agent=agent, timeout=30.0),
+            hold("_control", agent=agent, timeout=30.0),
+        ):
+            drafts = [self.schemas.draft("move", note, owner=agent) for note in notes]
+            batch, control, _ = self._batch("_control", StepDraft(agent, nodes=drafts))
+            moved = {**heads, "_control": control}
+            if schemas:
+                declared = StepDraft(agent, nodes=[self.schemas.kept_draft(schema) for schema in schemas])
+                registering, moved["_registry"], _ = self._batch("_registry", declared)
+                batch.rows += registering.rows
+                batch.new_branches |= registering.new_branches
+                batch.tips |= registering.tips
+            batch.new_branches |= branches
+            batch.rows += [(keys.branch(br), records.pack(branch)) for br, branch in branches.items()]
+            batch.rows += [*rows, *kept]
+            for session, head in heads.items():
+                batch.rows += _head_rows(session, head, "import")
+            ticket = self._write(batch, moved)
+            self.keeping.note(kept)
+            return ticket
+
     def _write(self, batch: Batch, heads: Mapping[str, Head]) -> int:
         self.store.write(batch.rows, sync=self.durability == "step")
         for br, branch in batch.new_branches.items():
@@ -362,12 +403,17 @@ class StateEngine:
         own = br != 0 and self._branches[br].session == session and not self.keeping.closed(br)
         if own and self.tip(br) == head.step:
             return br
-        with self._branch_lock:
-            new, self._next_branch = self._next_branch, self._next_branch + 1
+        new = self.reserve_branches(1)[0]
         branch = Branch(session, br, head.step)
         batch.new_branches[new] = branch
         batch.rows.append((keys.branch(new), records.pack(branch)))
         return new
+
+    def reserve_branches(self, count: int) -> range:
+        """Numbers for branches that nobody else begins."""
+        with self._branch_lock:
+            first, self._next_branch = self._next_branch, self._next_branch + count
+        return range(first, first + count)
 
     def tip(self, br: int) -> int:
         """The last step that was written on a branch; 0 where there is none any more."""

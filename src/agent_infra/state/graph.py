@@ -273,11 +273,13 @@ class StateGraph:
 
         keep_last        versions of the line that stay readable, at least the head
         max_age          seconds for which they do
-        max_bytes        bytes that their nodes may take
-        abandoned_after  seconds after which versions that were rolled back go
+        max_bytes        bytes that their nodes may take, with the content that these refer to
+        abandoned_after  seconds after which versions that were rolled back go; as long as nobody asks, they stay
         limit            nodes and versions looked at; `.more` says that there is more to do
 
-        Pinned versions and the lines of other sessions stay whole. Raises InvalidNode, InvalidSessionId, LockTimeout.
+        Pinned versions stay, and so does what another session needs of its line. A collected version raises
+        VersionCollected; what no version shows alive any more is left out of listings. Raises InvalidNode,
+        InvalidSessionId, LockTimeout.
         """
         policy = Retention(keep_last, max_age, max_bytes, abandoned_after)
         return self.backend.collect(self.session_id, policy, limit, agent=self.agent)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from agent_infra.clock import Clock
-from agent_infra.errors import StoreFormat, StoreLocked
+from agent_infra.errors import StoreFormat, StoreFull, StoreLocked
 from agent_infra.state import keys, records
 from agent_infra.state.blobs import BlobStore
 from agent_infra.state.engine import Durability, StateEngine
@@ -48,13 +48,15 @@ class Home:
         """Bring everything onto the disk and let others in. Safe to call twice, and in a forked child."""
         if os.getpid() != self._pid or self._lock == -1:
             return
-        self.engine.store.sync()
-        self.engine.store.close()
-        if self._lock is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked child may hold the same open file
-            os.close(self._lock)
-            _locks.discard(self._lock)
-        self._lock = -1
+        lock, self._lock = self._lock, -1
+        try:
+            self.engine.store.sync()
+        finally:
+            try:
+                self.engine.store.close()
+            finally:
+                if lock is not None:
+                    _give_back(lock)
 
 
 def open_home(
@@ -69,12 +71,21 @@ def open_home(
     blob_budget_mb: int = 0,
     when_owned: Callable[[], None] | None = None,
 ) -> Home:
-    """Open a home, made if it is not there. Raises StoreLocked with the owner's pid, StoreFormat, StoreDamaged.
+    """Open a home, made if it is not there.
 
+    Raises StoreLocked with the owner's pid, StoreFormat, StoreDamaged, and StoreFull where the disk can't be written.
     `when_owned` is called once the home is this process's own, before its store is opened.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    lock = _take_lock(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _take_lock(path)
+    except OSError as error:
+        raise StoreFull(
+            "the disk refused the write",
+            where=str(path),
+            why=str(error),
+            mend="A home is opened for writing: make its folder writable, or free some space.",
+        ) from error
     try:
         if when_owned is not None:
             when_owned()
@@ -88,7 +99,7 @@ def open_home(
             store.close()
             raise
     except BaseException:
-        os.close(lock)
+        _give_back(lock)
         raise
     budget = blob_budget_mb << 20 if blob_budget_mb else None
     return Home(path, engine, BlobStore(store, path / "blobs", budget=budget), lock)
@@ -121,6 +132,12 @@ def _take_lock(path: Path) -> int:
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     _locks.add(lock)
     return lock
+
+
+def _give_back(lock: int) -> None:
+    fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may hold the same open file
+    os.close(lock)
+    _locks.discard(lock)
 
 
 def _check_format(store: Store, path: Path) -> None:

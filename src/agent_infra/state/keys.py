@@ -21,7 +21,7 @@ newest first.
     Q session\\0 expiry ulid                   (empty) nodes with a ttl, by the moment it ends
     U cid ulid|cid                             (empty) what refers to a block of content
     u cid                                      (empty) lost a reference: to be removed if it was the last
-    E session\\0 seq                           what moved the head: a step, a rollback, a fork
+    E session\\0 seq                           what moved the head: a step, a rollback, a fork, an import
     Y cid                                      a small block of content
 
 A row is visible in a view if its step is at most the lineage's last step on its branch: that is all the snapshot

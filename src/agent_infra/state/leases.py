@@ -23,6 +23,7 @@ from agent_infra.state.model import StepDraft
 if TYPE_CHECKING:
     from agent_infra.state.backend import Backend
     from agent_infra.state.engine import StateEngine
+    from agent_infra.state.stores import Write
 
 
 _log = get_logger(__name__)
@@ -103,9 +104,11 @@ def take_lease(engine: StateEngine, session: str, owner: str, seconds: float, ti
                 facts={"session": session, "owner": held.owner, "token": held.token},
             )
         token = held.token + 1 if held is not None else 1
-        _write(engine, session, token, owner, seconds)
+        row = _row(engine, session, token, owner, seconds)
         if held is not None and held.expires != 0:
-            _note_expiry(engine, session, held)
+            _note_expiry(engine, session, held, row)
+        else:
+            engine.store.write([row])
     engine.settle(engine.ticket())
     return token
 
@@ -114,7 +117,7 @@ def renew_lease(engine: StateEngine, lease: Lease, seconds: float) -> None:
     """Make a lease run for its full time again, whoever may be writing meanwhile. Raises LeaseLost."""
     with _alone(engine, lease.session, lease.owner, seconds):
         check_lease(engine, lease)
-        _write(engine, lease.session, lease.token, lease.owner, seconds)
+        engine.store.write([_row(engine, lease.session, lease.token, lease.owner, seconds)])
     engine.settle(engine.ticket())
 
 
@@ -123,7 +126,7 @@ def release_lease(engine: StateEngine, lease: Lease, seconds: float) -> None:
     with _alone(engine, lease.session, lease.owner, seconds):
         held = stored_lease(engine, lease.session)
         if held is not None and held.token == lease.token:
-            _write(engine, lease.session, lease.token, lease.owner, 0)
+            engine.store.write([_row(engine, lease.session, lease.token, lease.owner, 0)])
     engine.settle(engine.ticket())
 
 
@@ -156,12 +159,13 @@ def stored_lease(engine: StateEngine, session: str) -> LeaseRecord | None:
     return _decode(row) if row else None
 
 
-def _write(engine: StateEngine, session: str, token: int, owner: str, seconds: float) -> None:
+def _row(engine: StateEngine, session: str, token: int, owner: str, seconds: float) -> Write:
     expires = engine.clock.micros() + round(seconds * MICROS) if seconds else 0
-    engine.store.write([(keys.lease(session), records.pack(LeaseRecord(token, owner, expires)))])
+    return keys.lease(session), records.pack(LeaseRecord(token, owner, expires))
 
 
-def _note_expiry(engine: StateEngine, session: str, held: LeaseRecord) -> None:
+def _note_expiry(engine: StateEngine, session: str, held: LeaseRecord, row: Write) -> None:
+    """Write the new lease, and that the old one ran out, together."""
     data = {"kind": "lease_expired", "session": session, "owner": held.owner, "token": held.token}
     with engine.writing("_control", agent=None, expect=None, timeout=30.0):
-        engine.commit("_control", StepDraft(nodes=[engine.schemas.draft("alarm", data)]))
+        engine.commit("_control", StepDraft(nodes=[engine.schemas.draft("alarm", data)]), row)

@@ -39,7 +39,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Movement(msgspec.Struct, array_like=True, frozen=True):
-    """What moved a head: `kind` is step, rollback or fork; and where it stood afterwards."""
+    """What moved a head: `kind` is step, rollback, fork or import; and where it stood afterwards."""
 
     kind: str
     branch: int
@@ -188,6 +188,14 @@ def node_content(draft: NodeDraft) -> bytes:
             draft.body,
         )
     )
+
+
+def node_fields(content: bytes) -> tuple[Any, ...]:
+    """What `node_content` packed, in its order and number for number: an int stays one."""
+    try:
+        return tuple(msgspec.msgpack.decode(content))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise damaged_row("node", error) from None
 
 
 def node_digest(ulid: bytes, salt: bytes, content: bytes) -> bytes:

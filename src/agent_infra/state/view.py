@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from agent_infra.clock import MICROS, ulid_text
+from agent_infra.clock import MICROS, ulid_bytes, ulid_text
 from agent_infra.errors import InvalidNode, NodeUnknown
 from agent_infra.state import keys, records
 from agent_infra.state.model import Edge, Lifecycle, Node, Version, root_hash, version_id
@@ -202,7 +202,9 @@ class View:
             for ulid, dead, row in self._alive(prefixes, since, None)
             if not dead and row is not None
         ]
-        return [self.translated(node) for node in nodes if node.lifecycle == "active" and self._shown(node)]
+        if self._guard is not None:
+            nodes = [node for node in nodes if self._shown(node) and tool in self.causing_tools(ulid_bytes(node.id))]
+        return [self.translated(node) for node in nodes if node.lifecycle == "active"]
 
     def _alive(
         self, prefixes: list[tuple[bytes, int]], since: int | None, after: bytes | None
@@ -249,14 +251,12 @@ class View:
         return list(unique.values())
 
     def _ends_shown(self, edge: Edge) -> bool:
-        if self._guard is None:
-            return True
-        for id in (edge.source, edge.target):
-            ulid = keys.raw_id(id)
-            row = self.row(ulid) if ulid else None
-            if ulid is not None and row is not None and not self._guard.sees(self._read(ulid, row, None)):
-                return False
-        return True
+        return self._guard is None or all(self._end_shown(ulid_bytes(id)) for id in (edge.source, edge.target))
+
+    def _end_shown(self, ulid: bytes) -> bool:
+        """Whether the guard lets an edge's end be known: of collected nodes nothing but that is left."""
+        row = self.row(ulid) if self._guard is not None else None
+        return self._guard is None or row is None or self._guard.sees(self._read(ulid, row, None))
 
     def _half_edges(self, direction: bytes, ulid: bytes) -> Iterator[tuple[tuple[int, int], Edge]]:
         """((step, sequence), edge) of the edges on one side of a node."""
@@ -270,14 +270,15 @@ class View:
                 yield (step, seq), Edge(*ends, type, step)
 
     def causing_tools(self, ulid: bytes) -> set[str]:
-        """The tools whose calls a node's `causes` edges come from, whether or not those calls can still be read."""
+        """The tools whose calls a node's `causes` edges come from, whether or not those calls were collected."""
         prefix = b"P" + ulid
-        tools = {
-            keys.causing_tool(value)
-            for key, value in self._store.scan(prefix, keys.after(prefix))
-            if keys.edge_place(key)[1] <= self._last.get(keys.edge_place(key)[0], -1)
-        }
-        return {tool for tool in tools if tool is not None}
+        tools: set[str] = set()
+        for key, value in self._store.scan(prefix, keys.after(prefix)):
+            tool = keys.causing_tool(value)
+            br, step, _ = keys.edge_place(key)
+            if tool is not None and step <= self._last.get(br, -1) and self._end_shown(keys.edge_parts(value)[0]):
+                tools.add(tool)
+        return tools
 
     # -- versions ----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from agent_infra.state.view import Place
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine
 
-ChangeKind: TypeAlias = Literal["step", "rollback", "fork"]
+ChangeKind: TypeAlias = Literal["step", "rollback", "fork", "import"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ async def values_come_back_as_they_were(executor: Executor) -> None:
     """Parameters and results are any JSON, from functions and from coroutines."""
     nested: list[Any] = [[], {}]
     value = {
-        "城市": "北京",
+        "城市": "中文",
         "numbers": [0, -1, 2**62, 1.5, True, None],
         "": {"nested": nested},
         "long": "明" * 100_000,

@@ -1,7 +1,7 @@
 """A state graph of plain dicts: slow, obvious, and written from what the graph promises, not from how it does it.
 
-Every version holds a whole copy of everything that can be seen in it. Reads walk over all nodes. What a real graph answers can
-so be compared with what it should answer, for every version that was ever made, abandoned ones too.
+Every version holds a whole copy of everything that can be seen in it. Reads walk over all nodes. What a real graph
+answers can so be compared with what it should answer, for every version that was ever made, abandoned ones too.
 
 In: what was written, with the ids that the real graph gave. Out: the answers. Times are microseconds since 1970.
 """
@@ -17,7 +17,7 @@ from agent_infra.clock import MICROS
 
 @dataclass(frozen=True, slots=True)
 class ModelNode:
-    """One node as one version has it. `dead` is None, "superseded" or "tombstoned"; `place` counts nodes within their step."""
+    """One node as one version has it. `dead` is None, "superseded" or "tombstoned"; `place` counts a step's nodes."""
 
     id: str
     type: str
@@ -59,7 +59,7 @@ class GraphModel:
         self.versions: dict[str, ModelVersion] = {root: ModelVersion(root, None, 0, 0)}
         self.head = self.versions[root]
 
-    # -- writing ---------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def commit_time(self, now: int) -> int:
         """When a step written now is committed: never at or before the step that it follows."""
@@ -101,7 +101,7 @@ class GraphModel:
         """Move the head to a version, abandoned or not."""
         self.head = self.versions[to]
 
-    # -- reading ---------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def history(self, version: ModelVersion) -> list[ModelVersion]:
         """The versions that led to one, itself included, newest last, without the empty beginning."""
@@ -135,7 +135,7 @@ class GraphModel:
         return [edge for edge in version.edges if id in edge[:2]]
 
     def caused_by(self, version: ModelVersion, as_of: int, tool: str, within: float) -> list[ModelNode]:
-        """Live nodes of the last `within` seconds to which a `causes` edge leads from a node of that tool, newest first."""
+        """Live nodes of the last `within` seconds that a `causes` edge joins to a node of that tool, newest first."""
         caused = {
             target
             for source, target, type, _ in version.edges

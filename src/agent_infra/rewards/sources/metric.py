@@ -40,7 +40,7 @@ class MetricSource(PursuingSource):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SourceFailed(
                 f"the receipt of call {event.id} has no figure {self._metric!r}",
-                why=f"its fields are {', '.join(receipt.data)}",
+                why=f"the call was {receipt.data.get('status')}, and measured {_figures(receipt) or 'nothing'}",
                 facts={"receipt": receipt.id, "metric": self._metric},
             )
         return Signal(
@@ -52,3 +52,9 @@ class MetricSource(PursuingSource):
             evidence={"receipt": receipt.id, self._metric: value},
             key=receipt.id,
         )
+
+
+def _figures(receipt: Node) -> str:
+    """The names of the figures that a receipt holds."""
+    figures = {name: value for name, value in receipt.data.items() if isinstance(value, int | float)}
+    return ", ".join(name for name, value in figures.items() if not isinstance(value, bool))

@@ -6,7 +6,8 @@ Data comes in by `draft`, and leaves checked, in the version that new nodes have
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -20,7 +21,7 @@ from agent_infra.state.schemas import registry
 from agent_infra.state.schemas.changes import SchemaDiff, schema_diff
 from agent_infra.state.schemas.compatibility import MODES, check_promise
 from agent_infra.state.schemas.migrations import Function, Migration, Migrations, make_migration
-from agent_infra.state.schemas.schema import Compatibility, Schema, Stamp, check_ttl, compile_schema
+from agent_infra.state.schemas.schema import Compatibility, Schema, Stamp, are_permissions, check_ttl, compile_schema
 from agent_infra.state.standard import STANDARD
 
 if TYPE_CHECKING:
@@ -275,6 +276,27 @@ class SchemaBroker:
             tuple(labels),
         )
 
+    @contextmanager
+    def adopting(self, found: Sequence[Schema], why: str) -> Generator[list[Schema]]:
+        """The schemas of another home that this one lacks; they are its own once the `with` ends.
+
+        A schema is known by its hash. One whose name is new here keeps its number and tags; else it becomes a further
+        version, deprecated from the start with `why`: its nodes can be read, and no others are made of it.
+        """
+        with self._lock:
+            new: list[Schema] = []
+            for schema in found:
+                others = [*self._versions.get(schema.name, []), *(each for each in new if each.name == schema.name)]
+                if any(each.hash == schema.hash for each in others):
+                    continue
+                if schema.name in self._versions:
+                    number = max(each.version for each in others) + 1
+                    schema = replace(schema, version=number, tags=(), compatible_with=(), deprecated=why)
+                new.append(schema)
+            yield new
+            for schema in new:
+                self._keep(schema)
+
     # -- keeping -----------------------------------------------------------------------------------
 
     def _next(self, name: str) -> int:
@@ -320,11 +342,7 @@ class SchemaBroker:
 
 def _check_permissions(permissions: Mapping[str, Any]) -> dict[str, Any]:
     plain = json_copy(permissions, where="permissions")[1]
-    lists = list(cast("dict[str, Any]", plain).values()) if isinstance(plain, dict) else [None]
-    right_form = all(
-        isinstance(each, list) and all(isinstance(name, str) for name in cast("list[Any]", each)) for each in lists
-    )
-    if not right_form or not set(cast("dict[str, Any]", plain)) <= {"read", "write"}:
+    if not are_permissions(plain):
         raise InvalidNode(
             f"{permissions!r} can't be a node's permissions",
             mend='Write {"read": [names], "write": [names]}; a name is an agent\'s, `role:<name>`, or `*`.',

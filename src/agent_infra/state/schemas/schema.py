@@ -119,7 +119,9 @@ def are_permissions(rule: Any) -> bool:
     if not isinstance(rule, dict) or not set(cast("dict[str, Any]", rule)) <= {"read", "write"}:
         return False
     lists = cast("dict[str, Any]", rule).values()
-    return all(isinstance(each, list) and all(isinstance(name, str) for name in cast("list[Any]", each)) for each in lists)
+    return all(
+        isinstance(each, list) and all(isinstance(name, str) for name in cast("list[Any]", each)) for each in lists
+    )
 
 
 def check_ttl(ttl: float | None) -> float | None:

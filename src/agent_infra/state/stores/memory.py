@@ -27,12 +27,14 @@ class MemoryStore:
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, or None."""
         self._check_open()
-        return self._values.get(key)
+        with self._lock:
+            return self._values.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of several keys, in their order."""
         self._check_open()
-        return [self._values.get(key) for key in keys]
+        with self._lock:
+            return [self._values.get(key) for key in keys]
 
     def scan(self, lower: bytes, upper: bytes) -> Iterator[Row]:
         """Rows with lower <= key < upper, by key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import weakref
 from collections.abc import Iterator, Sequence
@@ -53,10 +54,11 @@ class RocksStore:
         # A torn record at the end is a crash; one before it is damage, and the default would end there in silence.
         options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
         try:
+            self._check_list()
             self._db: Rdict | None = Rdict(str(path), options)
+            self._check_changes()
         except Exception as error:
             raise self._translated(error) from error
-        self._check_seal()
         _open_stores.add(self)
         self._synced = WriteOptions()
         self._synced.sync = True
@@ -126,40 +128,63 @@ class RocksStore:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        """Close the folder, and note how far it had come."""
+        """Close the folder, and note how far it had come. Raises StoreFull where the disk takes no more: what was written
+        before is safe all the same.
+        """
         db, self._db = self._db, None
         if db is not None and os.getpid() == self._pid:
-            reached = db.latest_sequence_number()
-            db.close()
-            aside = self._seal.with_suffix(".new")
-            aside.write_text(str(reached), encoding="ascii")
-            os.replace(aside, self._seal)
+            try:
+                reached = db.latest_sequence_number()
+                db.close()
+                self._write_seal(self._manifest(), reached)
+            except Exception as error:
+                raise self._translated(error) from error
 
     @property
     def _seal(self) -> Path:
-        """Beside the folder: how many changes it held when it was last closed."""
+        """Beside the folder: the hash of its list of files as it was last closed, and how many changes it held."""
         return self._path.with_suffix(".seal")
 
-    def _check_seal(self) -> None:
-        """Raises StoreDamaged for a store that has come back with fewer changes than it was closed with.
+    def _manifest(self) -> str:
+        """The hash of RocksDB's list of its files."""
+        name = (self._path / "CURRENT").read_text(encoding="ascii").strip()
+        return hashlib.sha256((self._path / name).read_bytes()).hexdigest()
 
-        RocksDB takes a damaged list of its files for a shorter one, and opens without the files that it misses.
+    def _check_list(self) -> None:
+        """Raises StoreDamaged, before RocksDB is opened, for a list of files that is not the one it was closed with.
+
+        RocksDB takes a damaged list for a shorter one, and would delete the files that it misses.
         """
-        if not self._seal.exists():
-            return
-        sealed, db = self._seal.read_text(encoding="ascii"), self._open()
-        if sealed.isdigit() and db.latest_sequence_number() >= int(sealed):
-            return
+        sealed = self._seal.read_text(encoding="ascii").split() if self._seal.exists() else []
+        if len(sealed) == 2 and sealed[0] != "open" and sealed[0] != self._manifest():
+            raise StoreDamaged(
+                "the store's list of files was changed after it was closed",
+                where=str(self._path),
+                mend="Restore the home from a copy; nothing was touched.",
+            )
+
+    def _check_changes(self) -> None:
+        """Raises StoreDamaged for a store that has come back with fewer changes than it was closed with."""
+        sealed = self._seal.read_text(encoding="ascii").split() if self._seal.exists() else []
+        db = self._open()
         reached = db.latest_sequence_number()
+        if len(sealed) != 2 or (sealed[1].isdigit() and reached >= int(sealed[1])):
+            self._write_seal("open", reached)
+            return
         self._db = None
         db.close()
         raise StoreDamaged(
             "the store holds less than when it was closed",
             where=str(self._path),
-            why=f"it had reached change {sealed}, and opens at change {reached}",
+            why=f"it had reached change {sealed[1]}, and opens at change {reached}",
             mend="A file of it is damaged or missing; restore the home from a copy.",
-            facts={"sealed": sealed, "reached": reached},
+            facts={"sealed": sealed[1], "reached": reached},
         )
+
+    def _write_seal(self, state: str, reached: int) -> None:
+        aside = self._seal.with_suffix(".new")
+        aside.write_text(f"{state} {reached}", encoding="ascii")
+        os.replace(aside, self._seal)
 
     def leak(self) -> None:
         """Make sure that the database object is never destroyed in this process."""

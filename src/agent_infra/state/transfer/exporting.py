@@ -7,13 +7,13 @@ import hashlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from agent_infra.clock import new_ulid, to_datetime, ulid_text
 from agent_infra.content import referred_cids
-from agent_infra.errors import EvidenceUnknown, StoreDamaged, VersionUnknown
+from agent_infra.errors import StoreDamaged, VersionUnknown
 from agent_infra.state import keys, records
 from agent_infra.state.model import LEDGER, check_session_id, version_id
 from agent_infra.state.records import Content, Head, Pin
@@ -171,6 +171,9 @@ class _Writer:
         sound = records.chain_hash(record.parent_hash, record.content) == record.hash
         if not sound or records.private_digest(record.private) != content.private:
             raise _unsound(name, "its content doesn't hash to its id")
+        rows = self._engine.store.get_many([keys.node(ulid) for ulid, _ in content.nodes])
+        if None in rows and self._engine.store.get(keys.version(br, step)) is None:
+            return False  # retention cut the tail while it was read
         private = records.decode_private(record.private)
         self._write(
             VersionLine(
@@ -189,7 +192,6 @@ class _Writer:
                 PrivatePart(private.salt.hex(), private.reasons, private.references),
             )
         )
-        rows = self._engine.store.get_many([keys.node(ulid) for ulid, _ in content.nodes])
         for (ulid, digest), node_row in zip(content.nodes, rows, strict=True):
             self._write(self._node(name, ulid, digest, node_row))
         self._versions += 1
@@ -212,7 +214,7 @@ class _Writer:
         if records.node_digest(ulid, salt, content) != digest:
             raise _unsound(version, f"its node {id} was changed")
         type, key, ttl, owner, tool, permissions, labels, schema, body = records.node_fields(content)
-        self._stamps[schema] = None
+        self._stamps[tuple(schema)] = None
         if b'"$cid"' in body:
             self._cids |= dict.fromkeys(referred_cids(msgspec.json.decode(body)))
         return NodeLine(
@@ -226,7 +228,7 @@ class _Writer:
             tool,
             permissions,
             list(labels),
-            schema,
+            tuple(schema),
             msgspec.Raw(body),
         )
 

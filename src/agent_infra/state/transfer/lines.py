@@ -144,15 +144,7 @@ class EndLine(msgspec.Struct, tag_field="kind", tag="end"):
 
 
 Line: TypeAlias = (
-    HeaderLine
-    | BranchLine
-    | VersionLine
-    | NodeLine
-    | RemainsLine
-    | SessionLine
-    | SchemaLine
-    | BlobLine
-    | EndLine
+    HeaderLine | BranchLine | VersionLine | NodeLine | RemainsLine | SessionLine | SchemaLine | BlobLine | EndLine
 )
 encode_line = msgspec.json.Encoder().encode
 _decode_line = msgspec.json.Decoder(Line).decode
