@@ -25,13 +25,15 @@ from agent_infra.actions.result import ActionResult
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import NotJson, SchemaMismatch
+from agent_infra.errors import LockTimeout, NotJson, SchemaMismatch
 from agent_infra.expressions import Expression
 from agent_infra.observability import mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
 
 OnCall: TypeAlias = Callable[[Step, Node], None]
 OnReceipt: TypeAlias = Callable[[Step, ActionResult], None]
+RECEIPT_WAIT: Final = 600.0
+"""Seconds for which a call that has ended waits for another writer of its session."""
 UNSURE: Final = ("TimedOut", "ToolOutOfMemory", "WorkerDied", "ExecutorStopped")
 """Failures after which nobody knows what the tool had done; with effects `once` the outcome is then unknown."""
 
@@ -191,11 +193,28 @@ class Orchestrator:
                 mark_failed(span, (outcome.error or {}).get("code", outcome.status))
         metrics().called(contract.tool, outcome.status, (outcome.finished - outcome.started) / MICROS)
         kept = await asyncio.to_thread(self._evidence.keep, outcome.output)
-        with execution.graph.step(agent=execution.agent, durable=False) as step:
-            ending = replace(self._judged(execution, outcome), kept=kept)
-            result = self._write_end(step, execution, ending, on_receipt)
+        result = await self._record(execution, outcome, kept, on_receipt)
         await self._settled(execution.graph)
-        return replace(result, version=step.version or "")
+        return result
+
+    async def _record(
+        self, execution: Execution, outcome: Outcome, kept: Mapping[str, Any], on_receipt: OnReceipt | None
+    ) -> ActionResult:
+        """Commit the end of a call. Where another writer has the session, wait on a thread: neither the loop nor what is
+        known of the outcome may be lost for want of a lock.
+        """
+
+        def write(timeout: float) -> ActionResult:
+            graph = execution.graph
+            with graph.step(agent=execution.agent, lock_wait_timeout=timeout, durable=False) as step:
+                ending = replace(self._judged(execution, outcome), kept=kept)
+                result = self._write_end(step, execution, ending, on_receipt)
+            return replace(result, version=step.version or "")
+
+        try:
+            return write(0)
+        except LockTimeout:
+            return await asyncio.to_thread(write, RECEIPT_WAIT)
 
     def _judged(self, execution: Execution, outcome: Outcome) -> _Ending:
         """The outcome after the output's schema and the postconditions had their say."""
