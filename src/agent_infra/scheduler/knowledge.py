@@ -58,7 +58,7 @@ class KnowledgeBase:
         raise GoalUnknown(
             f"no method knows how to reach {text!r}",
             why=f"the methods are for: {known}" if known else "no knowledge base is loaded",
-            mend="Give a goal file (a name that ends in .yaml), a dict, or add a method to the knowledge base that agent_infra.toml names.",
+            mend="Give a goal file (a name that ends in .yaml), a dict, or add a method to the project's knowledge base.",
             facts={"text": text, "methods": [method.goal for method in self._methods]},
         )
 
