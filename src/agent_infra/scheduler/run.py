@@ -55,12 +55,13 @@ class Run:
         return self._progress.states[name].status
 
     def _ready(self, running: set[str]) -> list[Subgoal]:
+        """What may start. A subgoal whose receipt is written still runs until it is durable and its output is here."""
         return [
             subgoal
             for subgoal in self._plan
             if subgoal.name not in running
             and self._status(subgoal.name) in ("pending", "running")
-            and all(self._status(before) == "succeeded" for before in subgoal.after)
+            and all(self._status(before) == "succeeded" and before not in running for before in subgoal.after)
         ]
 
     def _load_outputs(self) -> None:
