@@ -339,6 +339,21 @@ def test_what_is_out_of_time_goes_once_no_version_shows_it_in_time(graph: StateG
     assert shown(graph, versions[-1]) == ["第 2 份"]
 
 
+def test_a_pinned_version_shows_what_was_in_time_then(graph: StateGraph, clock: ManualClock) -> None:
+    """Written before it, out of time after it."""
+    node = graph.add_node("user_intent", {"query": "天气"}, ttl=5)
+    clock.advance(1)
+    write(graph, 1)
+    pinned = graph.version
+    graph.pin(pinned, "me")
+    clock.advance(60)
+    write(graph, 3)
+    collect(graph, keep_last=1)
+    assert graph.at(pinned).node(node.id).lifecycle == "active"
+    graph.unpin(pinned, "me")
+    assert collect(graph).nodes == 2
+
+
 def test_the_same_key_can_be_written_after_its_nodes_were_collected(graph: StateGraph, clock: ManualClock) -> None:
     last = graph.add_node("note", {"text": "短"}, key=KEYED, ttl=1)
     clock.advance(5)
@@ -525,6 +540,20 @@ def test_shared_history_goes_once_nobody_asks_for_it_any_more(graph: StateGraph)
     assert total == 10 + 4
     assert [node.data["text"] for node in graph.nodes()] == ["第 24 份"]
     assert [node.data["text"] for node in fork.nodes()] == ["第 44 份"]
+
+
+def test_what_lives_on_in_a_fork_only_stays(graph: StateGraph) -> None:
+    """Its session let go of it, and the version that wrote it is gone for everybody."""
+    (node,) = [graph.add_node("note", {"text": "kept"}, key="kept")]
+    write(graph, 3)
+    fork = graph.fork("fork")
+    write(fork, 3, 40)
+    collect(fork, keep_last=3)
+    graph.add_node("note", {"text": "newer"}, key="kept")
+    collect(graph, keep_last=1)
+    for graph_of_fork in (fork, fork.at(fork.history()[0].id)):
+        assert graph_of_fork.latest("kept") == fork.node(node.id)
+    assert [version.step_count for version in fork.history()] == [5, 6, 7]
 
 
 # -- bounded passes ------------------------------------------------------------------------------------------------------

@@ -399,7 +399,7 @@ def test_an_export_is_whole_while_others_write_and_collect(home: Home, graph: St
     graph.add_node("note", {"text": "first"})
 
     def work() -> None:
-        for number in range(2000 if FULL else 150):
+        for number in range(1000 if FULL else 60):
             graph.add_node("note", {"text": f"第 {number} 个"}, key=f"k{number % 3}", tool="t")
             if number % 5 == 0:
                 with suppress(VersionCollected):
@@ -409,7 +409,7 @@ def test_an_export_is_whole_while_others_write_and_collect(home: Home, graph: St
 
     worker = threading.Thread(target=work)
     worker.start()
-    while worker.is_alive():
+    for _ in range(30 if FULL else 5):
         exported = export(home, file)
         there = open_memory()
         assert bring(there, file).version == exported.version

@@ -18,6 +18,7 @@ from agent_infra.state import keys, records
 from agent_infra.state.model import LEDGER, check_session_id, version_id
 from agent_infra.state.records import Content, Head, Pin
 from agent_infra.state.schemas.registry import schema_data
+from agent_infra.state.spans import without
 from agent_infra.state.transfer.lines import (
     EXPORT_FORMAT,
     BlobLine,
@@ -85,8 +86,10 @@ class _Writer:
         self._engine = engine
         self._out = out
         self._digest = hashlib.sha256()
-        self._heads: dict[str, Head] = {session: engine.head(session) for session in sessions}
-        self._last = self._needed()
+        self._sessions = sessions
+        self._heads: dict[str, Head] = {}
+        self._last: dict[int, int] = {}
+        self._held: list[tuple[int, int]] = []
         self._stamps: dict[Stamp, None] = {}
         self._cids: dict[str, None] = {}
         self._versions = self._nodes = self._blobs = self._bytes = 0
@@ -105,12 +108,16 @@ class _Writer:
 
     @contextmanager
     def holding(self) -> Generator[None]:
-        """Keep the versions from being removed while they are written, as pins do; nothing of it reaches the disk."""
+        """Say what is exported, and keep it from being removed meanwhile, as pins do; nothing of it reaches the disk."""
         keeping = self._engine.keeping
         owner = f"export {new_ulid(self._engine.clock.micros())}"
         pin = records.pack(Pin("it is being exported", self._engine.clock.micros()))
         with keeping.topology:
-            held = [keys.pin(br, step, owner) for br, step in self._last.items() if keeping.readable(br, step)]
+            self._heads = {session: self._engine.head(session) for session in self._sessions}
+            self._last = self._needed()
+            places = {*self._last.items(), *((head.branch, head.step) for head in self._heads.values() if head.branch)}
+            self._held = [place for place in places if keeping.readable(*place)]
+            held = [keys.pin(br, step, owner) for br, step in self._held]
             keeping.note((key, pin) for key in held)
         try:
             yield
@@ -131,6 +138,8 @@ class _Writer:
                     break
         for br in self._last:
             gone, closed = self._engine.keeping.gone(br), self._engine.keeping.closed(br)
+            for step in (step for held, step in self._held if held == br):
+                gone = without(gone, step, step)  # whole until now, whatever was collected meanwhile
             if gone or closed:
                 self._write(RemainsLine(br, list(gone), closed))
         for session, head in self._heads.items():

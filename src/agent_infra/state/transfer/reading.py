@@ -12,6 +12,7 @@ from agent_infra.state import records
 from agent_infra.state.model import LEDGER, NodeDraft, check_session_id, root_hash, version_id
 from agent_infra.state.records import Branch, Private, Remains
 from agent_infra.state.schemas.registry import schema_from
+from agent_infra.state.spans import covers
 from agent_infra.state.transfer.arrived import Arrived, ArrivedNode, ArrivedVersion
 from agent_infra.state.transfer.lines import (
     BlobLine,
@@ -106,6 +107,8 @@ class _Reader:
             found = version_id(line.session, 0, root_hash(line.session))
         if found != line.version:
             raise ValueError(f"the head is {line.version}, and at its place is {found}")
+        if line.branch in self.arrived.remains and covers(self.arrived.remains[line.branch].gone, line.step):
+            raise ValueError(f"the head {line.version} is a version that was collected")
         self.arrived.sessions.append(line)
 
     def _take_end(self, line: EndLine) -> None:
