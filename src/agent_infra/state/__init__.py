@@ -19,7 +19,7 @@ leaves by `graph.at()`, `graph.nodes()` and the other reads, each as of a versio
     everywhere questions over all sessions
     blobs      content by hash
     activation what conditions see
-    home       a folder and its owner
+    home       a folder and its owner; format: its number, and upgrades
     transfer/  a session as a file, and back
     stores/    where rows live
 """
@@ -31,8 +31,9 @@ from agent_infra.state.collect import Collected
 from agent_infra.state.diff import Diff
 from agent_infra.state.engine import StateEngine
 from agent_infra.state.everywhere import caused_by as caused_by_everywhere
+from agent_infra.state.format import Upgrade
 from agent_infra.state.graph import StateGraph
-from agent_infra.state.home import Home, open_home, open_memory
+from agent_infra.state.home import Home, open_home, open_memory, upgrade_home
 from agent_infra.state.janitor import Janitor, collect_all
 from agent_infra.state.leases import Lease
 from agent_infra.state.local import LocalBackend
@@ -89,6 +90,7 @@ __all__ = [
     "Step",
     "StepDraft",
     "Terms",
+    "Upgrade",
     "Verification",
     "Version",
     "VersionId",
@@ -102,4 +104,5 @@ __all__ = [
     "import_session",
     "open_home",
     "open_memory",
+    "upgrade_home",
 ]

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from agent_infra.clock import Clock
-from agent_infra.errors import StoreFormat, StoreFull, StoreLocked
-from agent_infra.state import keys, records
+from agent_infra.errors import FileMissing, StoreFull, StoreLocked
+from agent_infra.state import records
 from agent_infra.state.blobs import BlobStore
 from agent_infra.state.engine import Durability, StateEngine
-from agent_infra.state.stores import Compression, MemoryStore, RocksStore, Store
+from agent_infra.state.format import UPGRADES, Upgrade, check_format, upgrade_store
+from agent_infra.state.stores import Compression, MemoryStore, RocksStore
 
 _locks: set[int] = set()
 """The lock files that this process holds open."""
@@ -93,7 +94,7 @@ def open_home(
             path / "state", write_buffer_mb=write_buffer_mb, max_open_files=max_open_files, compression=compression
         )
         try:
-            _check_format(store, path)
+            check_format(store, path)
             engine = StateEngine(store, clock=clock, durability=durability, undeclared=undeclared)
         except BaseException:
             store.close()
@@ -108,9 +109,28 @@ def open_home(
 def open_memory(*, clock: Clock | None = None, undeclared: Literal["warn", "refuse"] = "warn") -> Home:
     """A home in memory: nothing of it is left when the process ends."""
     store = MemoryStore()
-    _check_format(store, Path("memory"))
+    check_format(store, Path("memory"))
     engine = StateEngine(store, clock=clock, durability="os", undeclared=undeclared)
     return Home(None, engine, BlobStore(store), None)
+
+
+def upgrade_home(path: Path) -> Upgrade:
+    """Bring a home that nobody has open to the present format.
+
+    Raises FileMissing where there is none, StoreLocked, StoreDamaged, StoreFormat for a format that this version
+    doesn't know.
+    """
+    if not (path / "state").is_dir():
+        raise FileMissing(path, what="home", mend="Name it with --home.")
+    lock = _take_lock(path)
+    try:
+        store = RocksStore(path / "state")
+        try:
+            return upgrade_store(store, path, UPGRADES, records.FORMAT_NUMBER)
+        finally:
+            store.close()
+    finally:
+        _give_back(lock)
 
 
 def _take_lock(path: Path) -> int:
@@ -138,17 +158,3 @@ def _give_back(lock: int) -> None:
     fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may hold the same open file
     os.close(lock)
     _locks.discard(lock)
-
-
-def _check_format(store: Store, path: Path) -> None:
-    """Write the format number into a new store, and refuse one of another format."""
-    found = store.get(keys.FORMAT)
-    if found is None:
-        store.write([(keys.FORMAT, str(records.FORMAT_NUMBER).encode())], sync=True)
-    elif found != str(records.FORMAT_NUMBER).encode():
-        raise StoreFormat(
-            f"the home has format {found.decode(errors='replace')}, this version reads format {records.FORMAT_NUMBER}",
-            where=str(path),
-            mend="Open it with the version that wrote it.",
-            facts={"found": found.decode(errors="replace"), "reads": records.FORMAT_NUMBER},
-        )
