@@ -33,7 +33,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[s
 
 
 def test_every_format_has_its_golden_home() -> None:
-    assert FORMATS == list(range(1, FORMAT_NUMBER + 1))
+    assert list(range(1, FORMAT_NUMBER + 1)) == FORMATS
     assert sorted(UPGRADES) == FORMATS[:-1]
 
 
