@@ -581,6 +581,28 @@ def test_a_failed_write_takes_its_content_back(exported: Path, monkeypatch: pyte
     assert bring(there, exported).versions == 2
 
 
+def test_of_two_imports_at_once_one_brings_the_nodes(exported: Path) -> None:
+    there = open_memory()
+    barrier = threading.Barrier(2)
+    outcomes: list[object] = []
+
+    def work(name: str) -> None:
+        barrier.wait()
+        try:
+            outcomes.append(bring(there, exported, name))
+        except NodesExist as error:
+            outcomes.append(error)
+
+    workers = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Imported", "NodesExist"]
+    assert len(there.engine.sessions()) == 1
+    assert open_graph(there, there.engine.sessions()[0]).verify().ok
+
+
 def test_a_damaged_session_is_not_exported_as_if_it_were_whole(home: Home, graph: StateGraph, file: Path) -> None:
     node = graph.add_node("note", {"text": "原文"})
     rows = [(key, value) for key, value in everything(home).items() if key[:1] == b"N" and "原文".encode() in value]

@@ -3,7 +3,8 @@
 Results go to stdout (`--json` for programs), everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong
 usage, 4 not found, 5 conflict or locked, 130 interrupted.
 
-    app        the command tree and how errors end it
+    app        the command tree and how errors end it; common: what commands share
+    state      versions, sessions out and in, upgrades
     story      a session as a tree
     project    `init` and `demo`, from template/
 """

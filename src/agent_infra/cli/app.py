@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,9 +9,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from agent_infra import Infra, errors
+from agent_infra.cli.common import HomeOption, JsonOption, check_session, existing, print_json, reading
 from agent_infra.cli.project import run_demo, write_project
+from agent_infra.cli.state import state_commands
 from agent_infra.cli.story import story_data, story_text
-from agent_infra.config import Project, default_home, find_project
+from agent_infra.config import default_home, find_project
 from agent_infra.errors import AgentInfraError
 from agent_infra.observability import setup_logging
 
@@ -20,6 +21,7 @@ NOT_FOUND: Final = (
     errors.FileMissing,
     errors.NodeUnknown,
     errors.VersionUnknown,
+    errors.VersionCollected,
     errors.EvidenceUnknown,
     errors.ToolUnknown,
     errors.ContractUnknown,
@@ -32,6 +34,8 @@ CONFLICT: Final = (
     errors.LockTimeout,
     errors.VersionConflict,
     errors.DuplicateConflict,
+    errors.SessionExists,
+    errors.NodesExist,
 )
 
 app = typer.Typer(
@@ -44,16 +48,12 @@ app = typer.Typer(
 session_commands = typer.Typer(help="Sessions: what happened in them.", no_args_is_help=True)
 evidence_commands = typer.Typer(help="Evidence: what one execution left.", no_args_is_help=True)
 action_commands = typer.Typer(help="Action contracts.", no_args_is_help=True)
-state_commands = typer.Typer(help="The state graph.", no_args_is_help=True)
 config_commands = typer.Typer(help="Settings and folders.", no_args_is_help=True)
 app.add_typer(session_commands, name="session")
 app.add_typer(evidence_commands, name="evidence")
 app.add_typer(action_commands, name="action")
 app.add_typer(state_commands, name="state")
 app.add_typer(config_commands, name="config")
-
-HomeOption = Annotated[Path | None, typer.Option("--home", help="The home folder.", show_default="the project's")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def main() -> None:
@@ -120,9 +120,9 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Go on with every run that a crash or Ctrl-C interrupted; finished calls are not repeated."""
-    with Infra.open(_existing(home)) as infra:
+    with Infra.open(existing(home)) as infra:
         if session is not None:
-            _check_session(infra, session)
+            check_session(infra, session)
         results = infra.resume(session)
     if not results:
         print("nothing to resume", file=sys.stderr)
@@ -133,7 +133,7 @@ def resume(
 
 def _show_run(result: Any, as_json: bool) -> None:
     if as_json:
-        _print_json(
+        print_json(
             {
                 "ok": result.ok,
                 "session": result.session,
@@ -155,10 +155,10 @@ def _show_run(result: Any, as_json: bool) -> None:
 @session_commands.command("list")
 def list_sessions(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """The sessions of the home, with their heads."""
-    with _reading(home) as infra:
+    with reading(home) as infra:
         found = [{"id": name, "version": infra.session(name).version} for name in infra.sessions()]
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         for each in found:
             print(each["version"])
@@ -167,10 +167,10 @@ def list_sessions(home: HomeOption = None, as_json: JsonOption = False) -> None:
 @session_commands.command("show")
 def show_session(session: str, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """What happened in a session, as a tree: goals, plans, calls, evidence, signals, rewards."""
-    with _reading(home) as infra:
-        _check_session(infra, session)
+    with reading(home) as infra:
+        check_session(infra, session)
         if as_json:
-            _print_json(story_data(infra, session))
+            print_json(story_data(infra, session))
         else:
             print(story_text(infra, session))
 
@@ -181,17 +181,17 @@ def show_session(session: str, home: HomeOption = None, as_json: JsonOption = Fa
 @evidence_commands.command("show")
 def show_evidence(cid: str, home: HomeOption = None) -> None:
     """Print an evidence bundle as JSON."""
-    with _reading(home) as infra:
-        _print_json(infra.evidence.get(cid))
+    with reading(home) as infra:
+        print_json(infra.evidence.get(cid))
 
 
 @evidence_commands.command("verify")
 def verify_evidence(cid: str, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Recompute the hashes of a bundle and of all that it refers to; exit status 1 where one doesn't fit."""
-    with _reading(home) as infra:
+    with reading(home) as infra:
         check = infra.evidence.verify(cid)
     if as_json:
-        _print_json({"ok": check.ok, "cid": cid, "blocks": check.blocks, "problems": list(check.problems)})
+        print_json({"ok": check.ok, "cid": cid, "blocks": check.blocks, "problems": list(check.problems)})
     elif check.ok:
         print(
             "ok: 1 block hashes to its name" if check.blocks == 1 else f"ok: {check.blocks} blocks hash to their names"
@@ -201,7 +201,7 @@ def verify_evidence(cid: str, home: HomeOption = None, as_json: JsonOption = Fal
     raise typer.Exit(0 if check.ok else 1)
 
 
-# -- actions, state, config ------------------------------------------------------------------------
+# -- actions, config -------------------------------------------------------------------------------
 
 
 @action_commands.command("check")
@@ -212,27 +212,6 @@ def check_actions(path: Path, home: HomeOption = None) -> None:
             print(f"ok: {contract.name} ({contract.tool} {contract.tool_version}, contract {contract.hash})")
 
 
-@state_commands.command("verify")
-def verify_state(
-    session: Annotated[str | None, typer.Argument(help="Only this session.")] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Recompute the chain of hashes of every session; exit status 1 where something was changed or damaged."""
-    with _reading(home) as infra:
-        if session is not None:
-            _check_session(infra, session)
-        found = {name: infra.session(name).verify() for name in ([session] if session else infra.sessions())}
-    if as_json:
-        _print_json({name: {"ok": v.ok, "steps": v.steps, "problems": list(v.problems)} for name, v in found.items()})
-    else:
-        for name, each in found.items():
-            print(f"{name}: {'ok' if each.ok else 'NOT ok'}, {each.steps} steps, {each.nodes} nodes")
-            for problem in each.problems:
-                print(f"  {problem}")
-    raise typer.Exit(0 if all(each.ok for each in found.values()) else 1)
-
-
 @config_commands.command("show")
 def show_config(home: HomeOption = None) -> None:
     """The settings in force, the home, and the project's folders, as JSON."""
@@ -240,7 +219,7 @@ def show_config(home: HomeOption = None) -> None:
 
     project = find_project()
     folders = {name: getattr(project, name) for name in FOLDERS}
-    _print_json(
+    print_json(
         {
             "home": str(home or default_home(project)),
             "project": str(project.root),
@@ -251,29 +230,3 @@ def show_config(home: HomeOption = None) -> None:
             "settings": load_settings(project).model_dump(),
         }
     )
-
-
-def _reading(home: Path | None) -> Infra:
-    """The home for commands that only read records: the project's own code is not loaded for them."""
-    return Infra.open(_existing(home), project=Project(root=find_project().root))
-
-
-def _existing(home: Path | None) -> Path:
-    """The home's folder. Raises FileMissing: a command that looks at a home must not make one in the wrong place."""
-    path = home or default_home(find_project())
-    if not path.is_dir():
-        raise errors.FileMissing(path, what="home", mend="Name it with --home, or run something first.")
-    return path
-
-
-def _check_session(infra: Infra, session: str) -> None:
-    if session not in infra.sessions():
-        raise errors.VersionUnknown(
-            f"there is no session {session!r} in this home",
-            where=str(infra.home),
-            mend="`agent-infra session list` shows those that there are.",
-        )
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))

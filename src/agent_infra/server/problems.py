@@ -25,6 +25,7 @@ STATUS: Final[Mapping[type[AgentInfraError], int]] = {
     errors.FileMissing: 404,
     errors.VersionConflict: 409,
     errors.SessionExists: 409,
+    errors.NodesExist: 409,
     errors.SchemaIncompatible: 409,
     errors.DuplicateConflict: 409,
     errors.StaleDecision: 409,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, cast
+from pathlib import Path
+from typing import IO, Any, Final, cast
 
 from agent_infra.clock import SystemClock, new_ulid
 from agent_infra.content import json_copy
@@ -46,6 +49,8 @@ from agent_infra.state import (
     Diff,
     Edge,
     Explanation,
+    Exported,
+    Imported,
     Lease,
     Node,
     NodeDraft,
@@ -59,7 +64,9 @@ from agent_infra.state import (
     Version,
     View,
 )
+from agent_infra.state.transfer import check_export, exported_in
 
+CHUNK: Final = 1 << 20
 _UNCHECKED: Final = ("", 0, "")
 """The schema of a node whose step is not committed: only the owner knows it."""
 _RECONNECTS: Final = 3
@@ -307,6 +314,29 @@ class RemoteBackend:
             agent,
         )
         return self._post("collect", asked, Collected)
+
+    # -- transfer ----------------------------------------------------------------------------------
+
+    def export_session(self, session: str, out: IO[bytes]) -> Exported:
+        """It comes aside first and is checked, so that `out` gets a whole one or nothing."""
+        with tempfile.NamedTemporaryFile() as aside:
+            for chunk in self._client.download("/api/transfer", {"session": session}):
+                aside.write(chunk)
+            aside.flush()
+            exported = exported_in(Path(aside.name))
+            aside.seek(0)
+            shutil.copyfileobj(aside, out)
+        return exported
+
+    def import_session(
+        self, path: Path, session: str | None = None, *, redraw: bool = False, agent: str | None = None
+    ) -> Imported:
+        """Every hash is checked here, before the owner checks them again."""
+        check_export(path)
+        asked = {"session": session, "redraw": redraw, "agent": agent}
+        with path.open("rb") as file:
+            chunks = iter(lambda: file.read(CHUNK), b"")
+            return self._client.upload("/api/transfer", chunks, Imported, asked)
 
     # -- leases ------------------------------------------------------------------------------------
 

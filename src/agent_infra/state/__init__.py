@@ -48,6 +48,7 @@ from agent_infra.state.model import (
     Version,
     VersionId,
     check_session_id,
+    session_of,
 )
 from agent_infra.state.query import Explanation, Page, Query
 from agent_infra.state.retention import Retention
@@ -104,5 +105,6 @@ __all__ = [
     "import_session",
     "open_home",
     "open_memory",
+    "session_of",
     "upgrade_home",
 ]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from agent_infra.state.diff import Diff
 from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine
     from agent_infra.state.leases import Lease
     from agent_infra.state.retention import Retention
+    from agent_infra.state.transfer import Exported, Imported
     from agent_infra.state.view import View
 
 
@@ -180,6 +182,16 @@ class Backend(Protocol):
 
     def collect(self, session: str, policy: Retention, limit: int, *, agent: str | None) -> Collected:
         """One bounded pass of retention. Raises InvalidSessionId, LockTimeout."""
+        ...
+
+    def export_session(self, session: str, out: IO[bytes]) -> Exported:
+        """Write a session out. See `export_session`, which says what is raised."""
+        ...
+
+    def import_session(
+        self, path: Path, session: str | None = None, *, redraw: bool = False, agent: str | None = None
+    ) -> Imported:
+        """Bring an exported session in. See `import_session`, which says what is raised."""
         ...
 
     def take_lease(self, session: str, owner: str, seconds: float, timeout: float) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
 
 from agent_infra.errors import VersionUnknown
-from agent_infra.state import causality, leases
+from agent_infra.state import causality, leases, transfer
 from agent_infra.state import watch as watching
 from agent_infra.state.backend import Acting, Terms
 from agent_infra.state.collect import Collected
@@ -19,6 +20,7 @@ from agent_infra.state.permissions import Guard
 from agent_infra.state.query import Explanation, Page, Query, explain_query, run_query
 from agent_infra.state.retention import Retention
 from agent_infra.state.schemas import Translation
+from agent_infra.state.transfer import Exported, Imported
 from agent_infra.state.verify import verify_lineage
 from agent_infra.state.view import Place, View, seconds_before
 from agent_infra.state.watch import Change
@@ -293,6 +295,16 @@ class LocalBackend:
     def collect(self, session: str, policy: Retention, limit: int, *, agent: str | None) -> Collected:
         with self.engine.writing(session, agent=agent, expect=None, timeout=LOCK_WAIT):
             return self.engine.collect(session, policy, limit)
+
+    # -- transfer ----------------------------------------------------------------------------------
+
+    def export_session(self, session: str, out: IO[bytes]) -> Exported:
+        return transfer.export_session(self.engine, session, out)
+
+    def import_session(
+        self, path: Path, session: str | None = None, *, redraw: bool = False, agent: str | None = None
+    ) -> Imported:
+        return transfer.import_session(self.engine, path, session, redraw=redraw, agent=agent)
 
     # -- leases ------------------------------------------------------------------------------------
 

@@ -207,6 +207,11 @@ def split_version(text: str) -> tuple[str, int, bytes]:
     return session, int(step), digest
 
 
+def session_of(version: str) -> str:
+    """The session in a version id. Raises VersionUnknown for a text of another form."""
+    return split_version(version)[0]
+
+
 def check_session_id(session: str) -> str:
     """The id itself, if users may call a session that. Raises InvalidSessionId."""
     if not isinstance(cast("object", session), str) or not _SESSION.fullmatch(session) or session.startswith("_"):

@@ -5,12 +5,13 @@
     watch     changes as a stream of events
     blobs     content by its id
     schemas   the schema broker
+    transfer  whole sessions out and in
 
 Names of sessions, nodes and versions may hold any character, so they are query parameters, never parts of a path.
 """
 
-from agent_infra.server.routes import blobs, info, schemas, state, watch, writing
+from agent_infra.server.routes import blobs, info, schemas, state, transfer, watch, writing
 
-ROUTERS = [info.router, state.router, writing.router, watch.router, blobs.router, schemas.router]
+ROUTERS = [info.router, state.router, writing.router, watch.router, blobs.router, schemas.router, transfer.router]
 
 __all__ = ["ROUTERS"]

@@ -13,7 +13,8 @@ migrations) stays behind.
     rows       versions as rows of a store
 """
 
-from agent_infra.state.transfer.exporting import Exported, export_session
+from agent_infra.state.transfer.exporting import Exported, export_session, exported_in
 from agent_infra.state.transfer.importing import Imported, import_session
+from agent_infra.state.transfer.reading import check_export
 
-__all__ = ["Exported", "Imported", "export_session", "import_session"]
+__all__ = ["Exported", "Imported", "check_export", "export_session", "exported_in", "import_session"]

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -33,7 +34,9 @@ from agent_infra.state.transfer.lines import (
     SchemaLine,
     SessionLine,
     VersionLine,
+    damaged,
     encode_line,
+    read_lines,
 )
 from agent_infra.version import __version__
 
@@ -77,6 +80,21 @@ def export_session(engine: StateEngine, session: str, out: IO[bytes]) -> Exporte
     writer = _Writer(engine, [session, ledger] if ledger in known else [session], out)
     with writer.holding():
         return writer.run()
+
+
+def exported_in(path: Path) -> Exported:
+    """What an export holds, as its lines tell. Raises FileMissing, ExportDamaged, StoreFormat."""
+    first: SessionLine | None = None
+    end: EndLine | None = None
+    for _, line in read_lines(path):
+        if isinstance(line, SessionLine):
+            first = first or line
+        elif isinstance(line, EndLine):
+            end = line
+    if first is None or end is None:
+        raise damaged(path, None, "it holds no session")
+    size = path.stat().st_size
+    return Exported(first.session, first.version, end.versions, end.nodes, end.blobs, size, tuple(end.missing))
 
 
 class _Writer:

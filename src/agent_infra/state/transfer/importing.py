@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from agent_infra.clock import ulid_bytes
 from agent_infra.content import from_canonical
@@ -27,8 +27,9 @@ from agent_infra.state.transfer.rows import Rows
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine
 
-LOCK_WAIT = 30.0
-_SHOWN = 3
+LOCK_WAIT: Final = 30.0
+"""Seconds to wait for other writers of the sessions."""
+_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ def import_session(
         _check_room(engine, arrived)
         brought = _bring_blobs(engine.blobs, arrived, path)
         try:
-            imported, ticket = _write(engine, arrived, path, agent)
+            with engine.keeping.topology:
+                _check_room(engine, arrived)  # again: another import may have brought the same nodes meanwhile
+                imported, ticket = _write(engine, arrived, path, agent)
         except BaseException:
             _drop_blobs(engine, brought)
             raise

@@ -49,6 +49,11 @@ def read_export(path: Path) -> Arrived:
     return reader.arrived
 
 
+def check_export(path: Path) -> None:
+    """Recompute every hash of a file. Raises FileMissing, ExportDamaged, StoreFormat."""
+    read_export(path)
+
+
 class _Reader:
     """The lines read so far. Each `_take_…` raises ValueError, LookupError or an error of this library for what is wrong."""
 
