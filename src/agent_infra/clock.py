@@ -17,7 +17,11 @@ from typing import Protocol
 MICROS = 1_000_000
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
-_VALUES = {char: value for value, char in enumerate(_ALPHABET)}
+_DIGITS = bytes(
+    b"0123456789abcdefghijklmnopqrstuv"[_ALPHABET.index(char)] if char in _ALPHABET else ord("!")
+    for char in map(chr, range(256))
+)
+"""From this alphabet to the digits that `int` reads; anything else to one that it refuses."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -105,21 +109,24 @@ def new_ulid_bytes(micros: int) -> bytes:
 
 def ulid_text(raw: bytes) -> str:
     """A ULID's 26 characters from its 16 bytes."""
-    number = int.from_bytes(raw, "big")
-    pairs = _PAIRS
-    return "".join([pairs[(number >> shift) & 1023] for shift in range(120, -1, -10)])
+    n = int.from_bytes(raw, "big")
+    p = _PAIRS
+    return (  # written out, as every node that is read goes through here: half the time of a loop
+        f"{p[n >> 120 & 1023]}{p[n >> 110 & 1023]}{p[n >> 100 & 1023]}{p[n >> 90 & 1023]}{p[n >> 80 & 1023]}"
+        f"{p[n >> 70 & 1023]}{p[n >> 60 & 1023]}{p[n >> 50 & 1023]}{p[n >> 40 & 1023]}{p[n >> 30 & 1023]}"
+        f"{p[n >> 20 & 1023]}{p[n >> 10 & 1023]}{p[n & 1023]}"
+    )
 
 
 def ulid_bytes(text: str) -> bytes:
     """A ULID's 16 bytes from its 26 characters. Raises ValueError for anything else."""
     if len(text) != 26:
         raise ValueError(f"{text!r} is not a ULID: 26 characters are asked for")
-    number = 0
-    for char in text:
-        value = _VALUES.get(char)
-        if value is None:
-            raise ValueError(f"{text!r} is not a ULID: {char!r} is not in its alphabet")
-        number = number << 5 | value
+    try:
+        number = int(text.encode().translate(_DIGITS), 32)
+    except ValueError:
+        char = next(char for char in text if char not in _ALPHABET)
+        raise ValueError(f"{text!r} is not a ULID: {char!r} is not in its alphabet") from None
     if number >> 128:
         raise ValueError(f"{text!r} is not a ULID: it is over 128 bits")
     return number.to_bytes(16, "big")

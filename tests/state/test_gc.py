@@ -785,3 +785,16 @@ def test_sessions_are_written_forked_and_rolled_back_while_others_are_collected(
 def test_refusals_are_the_librarys_own() -> None:
     assert issubclass(VersionCollected, AgentInfraError)
     assert not issubclass(VersionCollected, VersionUnknown)
+
+
+def test_a_head_that_can_not_be_read_is_refused_and_not_asked_for_ever(
+    graph: StateGraph, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(graph, 2)
+
+    def nothing(branch: int, step: int) -> bool:
+        return False
+
+    monkeypatch.setattr(home.engine.keeping, "readable", nothing)
+    with pytest.raises(VersionCollected):
+        graph.nodes()

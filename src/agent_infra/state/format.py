@@ -41,8 +41,7 @@ class Upgrade:
 
 def check_format(store: Store, path: Path) -> None:
     """Write the format number into a new store. Raises StoreFormat for one of another format, or of none."""
-    is_new = next(iter(store.scan(b"", b"\xff")), None) is None
-    if is_new:
+    if store.get(keys.FORMAT) is None and next(iter(store.scan(b"", b"\xff")), None) is None:
         _write(store, records.FORMAT_NUMBER)
         return
     found = _format_of(store, path)

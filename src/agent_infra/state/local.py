@@ -18,7 +18,7 @@ from agent_infra.state.leases import Lease, check_lease
 from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version, VersionId, split_version
 from agent_infra.state.permissions import Guard
 from agent_infra.state.query import Explanation, Page, Query, explain_query, run_query
-from agent_infra.state.retention import Retention
+from agent_infra.state.retention import Retention, collected
 from agent_infra.state.schemas import Translation
 from agent_infra.state.transfer import Exported, Imported
 from agent_infra.state.verify import verify_lineage
@@ -68,10 +68,11 @@ class LocalReader:
 
     def _ask(self, question: Callable[[View], Answer]) -> Answer:
         """An answer from one version. If that is collected while it is being read, so that the answer may lack something,
-        the head is read anew, and a version of the past is refused.
+        the head is read anew, and a version of the past is refused. Raises VersionCollected.
         """
-        while True:
-            view = self.view
+        lost = None
+        while (view := self.view).place != lost:
+            lost = view.place
             try:
                 answer = question(view)
             except Exception:
@@ -80,6 +81,7 @@ class LocalReader:
             else:
                 if self._is_kept(view.place):
                     return answer
+        raise collected(self.engine.version_of(self.session, lost))
 
     def _is_kept(self, place: Place) -> bool:
         return self.engine.keeping.readable(place.branch, place.step)

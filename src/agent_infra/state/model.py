@@ -126,7 +126,7 @@ class Verification:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeDraft:
     """A node before its step is committed."""
 

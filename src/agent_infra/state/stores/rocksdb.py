@@ -15,7 +15,8 @@ from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOpt
 from agent_infra.errors import AgentInfraError, ForkedHome, HomeClosed, StoreDamaged, StoreFull, StoreLocked
 from agent_infra.state.stores.base import Row, Write
 
-_CHUNK = 512
+_FIRST_CHUNK, _CHUNK = 32, 512
+"""Rows that a scan reads at first, and later: most stop at one row, or read a few."""
 Compression: TypeAlias = Literal["lz4", "zstd", "snappy", "none"]
 
 _open_stores: weakref.WeakSet[RocksStore] = weakref.WeakSet()
@@ -44,6 +45,7 @@ class RocksStore:
     ) -> None:
         self._path = path
         self._pid = os.getpid()
+        self._disk_refused = ""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(write_buffer_mb << 20)
@@ -83,14 +85,16 @@ class RocksStore:
 
     def scan(self, lower: bytes, upper: bytes) -> Iterator[Row]:
         """Rows with lower <= key < upper, by key."""
+        size = _FIRST_CHUNK
         while True:
-            chunk = self._chunk(lower, upper)
+            chunk = self._chunk(lower, upper, size)
             yield from chunk
-            if len(chunk) < _CHUNK:
+            if len(chunk) < size:
                 return
             lower = chunk[-1][0] + b"\0"
+            size = _CHUNK
 
-    def _chunk(self, lower: bytes, upper: bytes) -> list[Row]:
+    def _chunk(self, lower: bytes, upper: bytes, size: int) -> list[Row]:
         bounds = ReadOptions()  # held in a local: rocksdict doesn't keep a temporary alive, and the bound would dangle
         bounds.set_iterate_upper_bound(upper)
         rows: list[Any] = []
@@ -98,7 +102,7 @@ class RocksStore:
             iterator = self._open().iter(bounds)
             iterator.seek(lower)
             key, value, valid, forward = iterator.key, iterator.value, iterator.valid, iterator.next
-            while valid() and len(rows) < _CHUNK:
+            while valid() and len(rows) < size:
                 rows.append((key(), value()))
                 forward()
             iterator.status()
@@ -212,12 +216,14 @@ class RocksStore:
         if "lock" in low and ("unavailable" in low or "no locks" in low):
             return StoreLocked("another process owns the store", where=where, why=text)
         if "no space" in low or "read-only" in low or "file too large" in low or "quota" in low:
-            return StoreFull(
-                "the disk refused the write", where=where, why=text, mend="Free some space; nothing was changed."
+            self._disk_refused = text
+        elif self._disk_refused and "previous error" in low:
+            text = self._disk_refused  # RocksDB tells the cause once, and later only that there was one
+        else:
+            return StoreDamaged(
+                "the store could not be read or written",
+                where=where,
+                why=text,
+                mend="Run `agent-infra state verify`; restore the home from a copy if it names a damaged block.",
             )
-        return StoreDamaged(
-            "the store could not be read or written",
-            where=where,
-            why=text,
-            mend="Run `agent-infra state verify`; restore the home from a copy if it names a damaged block.",
-        )
+        return StoreFull("the disk refused the write", where=where, why=text, mend="Free some space; nothing was changed.")
