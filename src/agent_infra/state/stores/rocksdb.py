@@ -226,4 +226,6 @@ class RocksStore:
                 why=text,
                 mend="Run `agent-infra state verify`; restore the home from a copy if it names a damaged block.",
             )
-        return StoreFull("the disk refused the write", where=where, why=text, mend="Free some space; nothing was changed.")
+        return StoreFull(
+            "the disk refused the write", where=where, why=text, mend="Free some space; nothing was changed."
+        )
