@@ -70,8 +70,11 @@ class LocalReader:
         """An answer from one version. If that is collected while it is being read, so that the answer may lack something,
         the head is read anew, and a version of the past is refused. Raises VersionCollected.
         """
-        lost = None
-        while (view := self.view).place != lost:
+        lost: Place | None = None
+        while True:
+            view = self.view
+            if view.place == lost:
+                raise collected(self.engine.version_of(self.session, view.place))
             lost = view.place
             try:
                 answer = question(view)
@@ -81,7 +84,6 @@ class LocalReader:
             else:
                 if self._is_kept(view.place):
                     return answer
-        raise collected(self.engine.version_of(self.session, lost))
 
     def _is_kept(self, place: Place) -> bool:
         return self.engine.keeping.readable(place.branch, place.step)
