@@ -18,6 +18,7 @@ from agent_infra.config import Project, Settings, default_home, find_project, lo
 from agent_infra.documents import read_documents
 from agent_infra.errors import HomeClosed, OwnerUnreachable, SchemaInvalid, SettingsConflict, StoreLocked
 from agent_infra.expressions import compile_expression
+from agent_infra.observability import get_logger
 from agent_infra.platform import GpuProbe, NvmlProbe
 from agent_infra.rewards import RewardWeaver, WeaverParts, WovenReward, sources_from_config
 from agent_infra.scheduler import GDEPScheduler, KnowledgeBase, RunResult, SchedulerParts
@@ -43,12 +44,14 @@ from agent_infra.state import (
     StateGraph,
     caused_by_everywhere,
     collect_all,
+    fit_store,
     open_home,
 )
 
 _lock = threading.RLock()
 _open: dict[Path, Infra] = {}
 _default: dict[Path, Infra] = {}
+_log = get_logger(__name__)
 _JOIN_WAIT: Final = 2.0
 """Seconds in which the owner of a home that is just being opened or closed may begin to listen, or let go."""
 
@@ -85,13 +88,16 @@ class Infra:
             raise
 
     def _open_home(self, settings: Settings, clock: Clock | None) -> Home:
-        rocksdb = settings.state.rocksdb
+        fitted = fit_store(settings.state.rocksdb)
+        rocksdb = fitted.settings
+        if fitted.notes:
+            _log.warning("store_fitted", reasons=list(fitted.notes))
         return open_home(
             self.home,
             clock=clock,
             durability=settings.durability,
             undeclared=settings.state.undeclared_types,
-            write_buffer_mb=rocksdb.write_buffer_size_mb,
+            write_buffer_mb=rocksdb.write_buffer_size,
             max_open_files=rocksdb.max_open_files,
             compression=rocksdb.compression,
             blob_budget_mb=settings.state.blob_budget_mb,

@@ -13,7 +13,7 @@ from multiformats import CID
 from agent_infra import Infra, StateGraph
 from agent_infra.content import cid_of_block
 from agent_infra.errors import EvidenceDamaged, EvidenceUnknown
-from agent_infra.state import keys
+from agent_infra.state.rows import keys
 
 BUNDLE = {"kind": "agent_infra/evidence", "format": 1, "output": {"温度": 22.5}, "conditions": [], "error": None}
 

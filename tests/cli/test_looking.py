@@ -12,7 +12,8 @@ import pytest
 
 from agent_infra import Infra, StateGraph
 from agent_infra.config import Project
-from agent_infra.state import keys, open_home
+from agent_infra.state import open_home
+from agent_infra.state.rows import keys
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -245,6 +246,16 @@ def test_the_settings_in_force_are_shown(command: Command, project: Path, home: 
     over = json.loads(command("config", "show", AGENT_INFRA_DURABILITY="os").stdout)
     assert over["settings"]["durability"] == "os"
     assert not home.exists(), "showing the configuration makes nothing"
+
+
+def test_what_the_machine_can_not_keep_is_shown_beside_what_it_does(command: Command, project: Path) -> None:
+    (project / "agent_infra.toml").write_text("[state.rocksdb]\nmax_open_files = 2000000000\n", "utf-8")
+    told = json.loads(command("config", "show").stdout)
+    assert told["settings"]["state"]["rocksdb"]["max_open_files"] == 2_000_000_000
+    if told["in_force"]["reasons"]:  # there is a limit here
+        assert told["in_force"]["rocksdb"]["max_open_files"] < 2_000_000_000
+        assert "ulimit -n" in told["in_force"]["reasons"][0]
+    assert told["in_force"]["rocksdb"]["write_buffer_size"] == 16
 
 
 def test_a_wrong_setting_is_told_with_its_place(quick: Command, project: Path) -> None:

@@ -53,12 +53,12 @@ def test_each_source_is_stronger_than_the_next(root: Path, monkeypatch: pytest.M
 
 
 def test_sections_merge_name_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "agent_infra.toml").write_text("[state.rocksdb]\nmax_open_files = 100000\nwrite_buffer_size_mb = 512\n")
+    (root / "agent_infra.toml").write_text("[state.rocksdb]\nmax_open_files = 100000\nwrite_buffer_size = 512\n")
     monkeypatch.setenv("AGENT_INFRA_STATE__ROCKSDB__COMPRESSION", "zstd")
-    settings = load_settings(state={"undeclared_types": "refuse", "rocksdb": {"write_buffer_size_mb": 64}})
+    settings = load_settings(state={"undeclared_types": "refuse", "rocksdb": {"write_buffer_size": 64}})
     assert settings.state.undeclared_types == "refuse"
     assert settings.state.rocksdb.model_dump() == {
-        "write_buffer_size_mb": 64,
+        "write_buffer_size": 64,
         "max_open_files": 100000,
         "compression": "zstd",
     }

@@ -19,7 +19,7 @@ from agent_infra import (
     StateGraph,
     ToolUnknown,
 )
-from agent_infra.errors import FileMissing, NotJson
+from agent_infra.errors import FileMissing, NotJson, SchemaInvalid
 
 GOAL = """\
 version: 1
@@ -343,3 +343,60 @@ def test_a_broken_knowledge_base_is_told_at_its_place(infra: Infra, tmp_path: Pa
     assert {problem.line for problem in caught.value.problems} == {3, 4}
     with pytest.raises(GoalUnknown):
         infra.knowledge.decompose("(")
+
+
+# -- two writers of one key ------------------------------------------------------------------------
+
+ACTION = """\
+name: %s
+tool: note
+params: {text: {open: {}}}
+effects: none
+result: {type: %s, key: %s}
+"""
+
+
+def writers(
+    infra: Infra, *, type: str = "finding", keys: tuple[str, str] = ("天气", "天气"), after: str = ""
+) -> dict[str, Any]:
+    """A goal of two actions that write nodes, and no matter of what."""
+    for name, key in zip(("one", "other"), keys, strict=True):
+        infra.actions.load(ACTION % (name, type, key))
+    parts: dict[str, Any] = {name: {"action": name, "with": {"text": "晴"}} for name in ("one", "other")}
+    if after == "between":
+        parts["between"] = {"action": "one", "with": {"text": "云"}, "after": "one"}
+    if after:
+        parts["other"]["after"] = after
+    return {"goal": "twice", "subgoals": parts}
+
+
+def test_two_writers_of_one_key_are_refused_before_they_run(infra: Infra, graph: StateGraph, done: list[Any]) -> None:
+    (found,) = problems(infra, graph, writers(infra))
+    assert found.code == "TwoWriters"
+    assert "'one' and 'other' both write the key '天气'" in found.message
+    assert "after: one" in found.hint
+    assert "x-merge: newest" in found.hint
+
+
+@pytest.mark.parametrize("after", ["one", "between"])
+def test_writers_in_a_stated_order_are_fine(infra: Infra, graph: StateGraph, done: list[Any], after: str) -> None:
+    plan = infra.scheduler.compile_gdep(writers(infra, after=after), state_graph=graph)
+    assert infra.scheduler.execute_gdep(plan).ok
+
+
+def test_writers_of_other_keys_are_fine(infra: Infra, graph: StateGraph, done: list[Any]) -> None:
+    assert infra.scheduler.compile_gdep(writers(infra, keys=("天气", "气温")), state_graph=graph)
+
+
+def test_a_type_may_say_that_the_newest_wins(infra: Infra, graph: StateGraph, done: list[Any]) -> None:
+    infra.schemas.register("reading", {"type": "object", "x-merge": "newest"})
+    plan = infra.scheduler.compile_gdep(writers(infra, type="reading"), state_graph=graph)
+    assert infra.scheduler.execute_gdep(plan).ok
+    assert len(graph.nodes(type="reading", key="天气")) == 1
+    assert len(graph.nodes(type="reading", lifecycle=None)) == 2
+
+
+def test_a_merge_rule_that_is_none_is_refused(infra: Infra) -> None:
+    with pytest.raises(SchemaInvalid) as caught:
+        infra.schemas.register("reading", {"type": "object", "x-merge": "最新"})
+    assert caught.value.where == "/x-merge"

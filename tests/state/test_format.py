@@ -14,7 +14,7 @@ from agent_infra.clock import ManualClock
 from agent_infra.errors import FileMissing, StoreFormat, StoreLocked
 from agent_infra.state import Home, StateGraph, open_home, upgrade_home
 from agent_infra.state.format import UPGRADES, upgrade_store
-from agent_infra.state.records import FORMAT_NUMBER
+from agent_infra.state.rows.records import FORMAT_NUMBER
 from agent_infra.state.stores import MemoryStore, RocksStore, Store
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -63,11 +63,10 @@ def test_the_registry_survives_reopening(homes: Callable[..., Home]) -> None:
     home = homes()
     mine = home.engine.schemas.register("note", needing("text", text={"type": "string"}), "NONE")
     second = home.engine.schemas.register("天气", {"type": "object"})
-    if home.path is None:
-        pytest.skip("nothing of a home in memory survives")
     for _ in range(3):
-        home.close()
-        home = homes()
+        if home.path is not None:  # nothing of a home in memory survives
+            home.close()
+            home = homes()
         schemas = home.engine.schemas
         assert schemas.get("note").stamp == mine.stamp
         assert schemas.get("天气").stamp == second.stamp
@@ -92,6 +91,29 @@ def test_a_schema_gives_its_nodes_a_lifetime(home: Home, graph: StateGraph, cloc
     assert (default.ttl, own.ttl) == (60, 3600)
     clock.advance(61)
     assert [node.id for node in graph.nodes(type="reading")] == [own.id]
+
+
+def test_a_lifetime_of_nothing_is_for_ever_and_warned_of_unless_declared(
+    home: Home, graph: StateGraph, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.engine.schemas.register("reading", {"type": "object", "x-ttl": 60})
+    home.engine.schemas.register("law", {"type": "object", "x-ttl": 0})
+    mine = [graph.add_node("reading", {}, ttl=0) for _ in range(3)]
+    laws = [graph.add_node("law", {}), graph.add_node("law", {}, ttl=0)]
+    (warning,) = caplog.messages
+    assert "permanent_node" in warning
+    assert "reading" in warning
+    clock.advance(1e9)
+    assert {node.id for node in graph.nodes()} == {node.id for node in [*mine, *laws]}
+    assert {node.ttl for node in graph.nodes()} == {None}
+
+
+def test_a_type_that_nobody_declared_is_warned_of_once(graph: StateGraph, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        graph.add_node("随笔", {"any": ["thing"]})
+    (warning,) = caplog.messages
+    assert "undeclared_type" in warning
+    assert "随笔" in warning
 
 
 # -- compatibility ---------------------------------------------------------------------------------

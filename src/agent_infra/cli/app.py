@@ -214,10 +214,13 @@ def check_actions(path: Path, home: HomeOption = None) -> None:
 
 @config_commands.command("show")
 def show_config(home: HomeOption = None) -> None:
-    """The settings in force, the home, and the project's folders, as JSON."""
+    """The settings, what of them this machine can keep, the home, and the project's folders, as JSON."""
     from agent_infra.config import FOLDERS, load_settings
+    from agent_infra.state import fit_store
 
     project = find_project()
+    settings = load_settings(project)
+    store = fit_store(settings.state.rocksdb)
     folders = {name: getattr(project, name) for name in FOLDERS}
     print_json(
         {
@@ -227,6 +230,7 @@ def show_config(home: HomeOption = None) -> None:
             "tools": [str(path) for path in project.tools],
             "folders": {name: str(path) if path else None for name, path in folders.items()},
             "sources": sorted(project.sources),
-            "settings": load_settings(project).model_dump(),
+            "settings": settings.model_dump(),
+            "in_force": {"rocksdb": store.settings.model_dump(), "reasons": list(store.notes)},
         }
     )

@@ -28,14 +28,15 @@ class _Section(BaseModel):
 
 
 class RocksDBSettings(_Section):
-    """`[state.rocksdb]`: what the embedded store asks of the machine; the defaults suit a laptop.
+    """`[state.rocksdb]`: what the embedded store asks of the machine; the defaults suit a laptop. What is more than the
+    process may have is brought down: `agent-infra config show` shows what is in force, and why.
 
-    write_buffer_size_mb  memory (MiB) that collects writes before a file is written; 512 suits a server
-    max_open_files        files that the store may hold open; keep it well below the process's own limit (`ulimit -n`)
-    compression           how blocks are packed on disk
+    write_buffer_size  memory (MiB) that collects writes before a file is written; 512 suits a server
+    max_open_files     files that the store may hold open; 100000 suits a server
+    compression        how blocks are packed on disk
     """
 
-    write_buffer_size_mb: Whole = 16
+    write_buffer_size: Whole = 16
     max_open_files: Whole = 256
     compression: Literal["lz4", "zstd", "snappy", "none"] = "lz4"
 

@@ -5,7 +5,7 @@ reports, it changes and decides nothing. What can't be found out is said with it
 """
 
 from agent_infra.platform.gpus import Gpu, GpuInventory, GpuProbe, RecordedProbe
-from agent_infra.platform.limits import Limits, machine_limits
+from agent_infra.platform.limits import Limits, machine_limits, open_file_limit
 from agent_infra.platform.nvml import NvmlProbe, NvmlSession
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "NvmlSession",
     "RecordedProbe",
     "machine_limits",
+    "open_file_limit",
 ]

@@ -8,6 +8,7 @@ and 2 may be mounted side by side, so each controller is looked for in both
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -37,6 +38,12 @@ def machine_limits(root: Path = Path("/")) -> Limits:
     memory = [*_total_memory(root), *_memory_maxima(root)]
     memory_mb, memory_source = min(memory, default=(None, "unknown"))
     return Limits(cpus, memory_mb, cpu_source, memory_source)
+
+
+def open_file_limit() -> int | None:
+    """How many files this process may hold open (its soft limit); None: as many as it likes."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _affinity(root: Path) -> tuple[float, str]:

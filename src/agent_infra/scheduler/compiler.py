@@ -1,5 +1,5 @@
 """From a goal to a plan, with every check that needs nothing to run: missing actions, cycles, inputs that nobody gives,
-and a GPU that isn't there."""
+two writers of one key, and a GPU that isn't there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from agent_infra.expressions import problems_at
 from agent_infra.platform import GpuInventory, GpuProbe
 from agent_infra.scheduler.goals import Goal, Part, goal_of
 from agent_infra.scheduler.plan import Plan, Subgoal, compile_fill
-from agent_infra.state import StateGraph
+from agent_infra.scheduler.writers import check_writers
+from agent_infra.state import MergeRules, StateGraph
 
 
-def compile_goal(goal: Goal, graph: StateGraph, library: ActionLibrary, gpus: GpuProbe) -> Plan:
+def compile_goal(goal: Goal, graph: StateGraph, library: ActionLibrary, gpus: GpuProbe, merging: MergeRules) -> Plan:
     """A plan for a goal. Raises GoalErrors with all problems, GpuUnavailable."""
     if not goal.parts and not goal.fields.problems:
         goal.fields.report("GoalEmpty", f"goal {goal.name!r} has no subgoals")
@@ -24,6 +25,8 @@ def compile_goal(goal: Goal, graph: StateGraph, library: ActionLibrary, gpus: Gp
     subgoals = [_subgoal(goal, part, library, contracts) for part in goal.parts]
     goal.check()
     ordered = _ordered(goal, [each for each in subgoals if each is not None])
+    goal.check()
+    check_writers(goal.fields, ordered, contracts, merging)
     goal.check()
     plan = Plan(goal.name, goal.definition, goal.params, tuple(ordered), contracts, graph, goal.text)
     check_devices(plan, gpus)

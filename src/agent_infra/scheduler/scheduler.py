@@ -14,7 +14,7 @@ from agent_infra.documents import read_documents
 from agent_infra.errors import AgentInfraError, GoalErrors
 from agent_infra.platform import GpuProbe
 from agent_infra.scheduler.compiler import check_devices, compile_goal, plan_of_one
-from agent_infra.scheduler.goals import goal_of, is_goal, read_goal
+from agent_infra.scheduler.goals import Goal, goal_of, is_goal, read_goal
 from agent_infra.scheduler.knowledge import KnowledgeBase
 from agent_infra.scheduler.plan import Plan
 from agent_infra.scheduler.progress import UNFINISHED, Progress
@@ -56,10 +56,13 @@ class GDEPScheduler:
         GpuUnavailable.
         """
         if isinstance(goal, Mapping):
-            return compile_goal(goal_of(goal), state_graph, self.parts.actions, self.parts.gpus)
+            return self._compiled(goal_of(goal), state_graph)
         if isinstance(goal, Path) or goal.endswith((".yaml", ".yml")):
             return self._compile_file(Path(goal), state_graph)
-        return compile_goal(self.parts.knowledge.decompose(goal), state_graph, self.parts.actions, self.parts.gpus)
+        return self._compiled(self.parts.knowledge.decompose(goal), state_graph)
+
+    def _compiled(self, goal: Goal, graph: StateGraph) -> Plan:
+        return compile_goal(goal, graph, self.parts.actions, self.parts.gpus, self.parts.engine.schemas)
 
     def _compile_file(self, path: Path, graph: StateGraph) -> Plan:
         if not path.is_absolute() and not path.exists() and (self.parts.root / path).exists():
@@ -68,7 +71,7 @@ class GDEPScheduler:
         if any(is_goal(document) for document in documents):
             if len(documents) > 1:
                 raise GoalErrors([documents[1].problem("GoalInvalid", "a goal file holds one goal")])
-            return compile_goal(read_goal(documents[0]), graph, self.parts.actions, self.parts.gpus)
+            return self._compiled(read_goal(documents[0]), graph)
         contracts = self.parts.actions.compile(documents)
         if len(contracts) != 1:
             hint = "Load the file with infra.actions.load(), and name one action in a goal."

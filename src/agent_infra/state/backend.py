@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from agent_infra.state.diff import Diff
 from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version
-from agent_infra.state.query import Explanation, Page, Query
-from agent_infra.state.watch import Change
+from agent_infra.state.reading.diff import Diff
+from agent_infra.state.reading.query import Explanation, Page, Query
+from agent_infra.state.reading.watch import Change
 
 if TYPE_CHECKING:
-    from agent_infra.state.collect import Collected
+    from agent_infra.state.access.leases import Lease
     from agent_infra.state.engine import StateEngine
-    from agent_infra.state.leases import Lease
-    from agent_infra.state.retention import Retention
+    from agent_infra.state.reading.view import View
+    from agent_infra.state.retention.collect import Collected
+    from agent_infra.state.retention.keeping import Retention
     from agent_infra.state.transfer import Exported, Imported
-    from agent_infra.state.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from agent_infra.content import (
     referred_cids,
 )
 from agent_infra.errors import EvidenceDamaged, EvidenceUnknown, FileMissing, StoreFull
-from agent_infra.state import keys
+from agent_infra.state.rows import keys
 from agent_infra.state.stores import Store
 
 if TYPE_CHECKING:

@@ -12,12 +12,10 @@ from typing import Literal, TypeAlias
 
 from agent_infra.clock import Clock, SystemClock
 from agent_infra.errors import InvalidSessionId, SessionExists, VersionConflict, VersionUnknown
-from agent_infra.state import keys, records
-from agent_infra.state.batch import Batch
+from agent_infra.state.access.leases import Lease, check_lease
+from agent_infra.state.access.locks import GroupSync, SessionLocks
+from agent_infra.state.access.permissions import Guard
 from agent_infra.state.blobs import BlobStore
-from agent_infra.state.collect import Collected, Collector
-from agent_infra.state.leases import Lease, check_lease
-from agent_infra.state.locks import GroupSync, SessionLocks
 from agent_infra.state.model import (
     LEDGER,
     SYSTEM_SESSIONS,
@@ -28,13 +26,15 @@ from agent_infra.state.model import (
     split_version,
     version_id,
 )
-from agent_infra.state.permissions import Guard
-from agent_infra.state.records import Branch, Head
-from agent_infra.state.retention import Keeping, Retention, collected
+from agent_infra.state.reading.view import Lineage, Place, View
+from agent_infra.state.reading.watch import Bell
+from agent_infra.state.retention.collect import Collected, Collector
+from agent_infra.state.retention.keeping import Keeping, Retention, collected
+from agent_infra.state.rows import keys, records
+from agent_infra.state.rows.batch import Batch
+from agent_infra.state.rows.records import Branch, Head
 from agent_infra.state.schemas import Schema, SchemaBroker, Translation
 from agent_infra.state.stores import Store, Write
-from agent_infra.state.view import Lineage, Place, View
-from agent_infra.state.watch import Bell
 
 Durability: TypeAlias = Literal["group", "step", "os"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from agent_infra.errors import StoreFormat
-from agent_infra.state import keys, records
+from agent_infra.state.rows import keys, records
 from agent_infra.state.stores import Store
 
 UpgradeStep: TypeAlias = Callable[[Store], None]

@@ -20,11 +20,9 @@ from typing import Any, overload
 from agent_infra import opening
 from agent_infra.clock import to_micros
 from agent_infra.errors import InvalidNode, LeaseLost, ReadOnlyView
+from agent_infra.state.access.leases import Lease
 from agent_infra.state.backend import Acting, Backend, Terms
-from agent_infra.state.collect import Collected
-from agent_infra.state.diff import Diff
 from agent_infra.state.engine import StateEngine
-from agent_infra.state.leases import Lease
 from agent_infra.state.local import LOCK_WAIT, LocalBackend
 from agent_infra.state.model import (
     Edge,
@@ -34,11 +32,13 @@ from agent_infra.state.model import (
     Version,
     check_session_id,
 )
-from agent_infra.state.query import Explanation, Page, Query
-from agent_infra.state.retention import Retention
+from agent_infra.state.reading.diff import Diff
+from agent_infra.state.reading.query import Explanation, Page, Query
+from agent_infra.state.reading.view import View
+from agent_infra.state.reading.watch import Change
+from agent_infra.state.retention.collect import Collected
+from agent_infra.state.retention.keeping import Retention
 from agent_infra.state.step import Step
-from agent_infra.state.view import View
-from agent_infra.state.watch import Change
 
 
 class StateGraph:

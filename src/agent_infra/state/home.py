@@ -15,10 +15,10 @@ from typing import Literal
 
 from agent_infra.clock import Clock
 from agent_infra.errors import FileMissing, StoreFull, StoreLocked
-from agent_infra.state import records
 from agent_infra.state.blobs import BlobStore
 from agent_infra.state.engine import Durability, StateEngine
 from agent_infra.state.format import UPGRADES, Upgrade, check_format, upgrade_store
+from agent_infra.state.rows import records
 from agent_infra.state.stores import Compression, MemoryStore, RocksStore
 
 _locks: set[int] = set()

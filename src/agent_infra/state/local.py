@@ -8,22 +8,24 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
 from agent_infra.errors import VersionUnknown
-from agent_infra.state import causality, leases, transfer
-from agent_infra.state import watch as watching
+from agent_infra.state import transfer
+from agent_infra.state.access import leases
+from agent_infra.state.access.leases import Lease, check_lease
+from agent_infra.state.access.permissions import Guard
 from agent_infra.state.backend import Acting, Terms
-from agent_infra.state.collect import Collected
-from agent_infra.state.diff import Diff, diff_versions
 from agent_infra.state.engine import StateEngine
-from agent_infra.state.leases import Lease, check_lease
 from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version, VersionId, split_version
-from agent_infra.state.permissions import Guard
-from agent_infra.state.query import Explanation, Page, Query, explain_query, run_query
-from agent_infra.state.retention import Retention, collected
+from agent_infra.state.reading import causality
+from agent_infra.state.reading import watch as watching
+from agent_infra.state.reading.diff import Diff, diff_versions
+from agent_infra.state.reading.query import Explanation, Page, Query, explain_query, run_query
+from agent_infra.state.reading.verify import verify_lineage
+from agent_infra.state.reading.view import Place, View, seconds_before
+from agent_infra.state.reading.watch import Change
+from agent_infra.state.retention.collect import Collected
+from agent_infra.state.retention.keeping import Retention, collected
 from agent_infra.state.schemas import Translation
 from agent_infra.state.transfer import Exported, Imported
-from agent_infra.state.verify import verify_lineage
-from agent_infra.state.view import Place, View, seconds_before
-from agent_infra.state.watch import Change
 
 Answer = TypeVar("Answer")
 LOCK_WAIT: Final = 5.0

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent_infra.clock import ManualClock
 from agent_infra.state import Home, StateGraph, open_home
-from agent_infra.state.records import FORMAT_NUMBER
+from agent_infra.state.rows.records import FORMAT_NUMBER
 
 HERE = Path(__file__).parent
 SESSIONS = ("weather_demo_001", "weather_demo_001/rewards", "另一条路", "_control", "_registry")

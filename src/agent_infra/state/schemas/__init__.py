@@ -17,12 +17,13 @@ from agent_infra.state.schemas.broker import SchemaBroker
 from agent_infra.state.schemas.changes import SchemaChange, SchemaDiff
 from agent_infra.state.schemas.compatibility import Break
 from agent_infra.state.schemas.migrations import Migration
-from agent_infra.state.schemas.schema import Compatibility, Schema, compile_schema
+from agent_infra.state.schemas.schema import Compatibility, MergeRules, Schema, compile_schema
 from agent_infra.state.schemas.translation import Translation
 
 __all__ = [
     "Break",
     "Compatibility",
+    "MergeRules",
     "Migration",
     "Schema",
     "SchemaBroker",

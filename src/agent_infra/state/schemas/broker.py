@@ -15,8 +15,8 @@ from agent_infra.clock import new_ulid
 from agent_infra.content import fingerprint, json_bytes, json_copy
 from agent_infra.errors import InvalidNode, SchemaInvalid, SchemaUnknown
 from agent_infra.observability import get_logger
-from agent_infra.state import keys
 from agent_infra.state.model import NodeDraft, check_name
+from agent_infra.state.rows import keys
 from agent_infra.state.schemas import registry
 from agent_infra.state.schemas.changes import SchemaDiff, schema_diff
 from agent_infra.state.schemas.compatibility import MODES, check_promise
@@ -42,7 +42,7 @@ class SchemaBroker:
         self._versions: dict[str, list[Schema]] = {}
         self._current: dict[str, Schema] = {}
         self._open: dict[str, Schema] = {}
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._lock = threading.RLock()
         self._migrations = Migrations(self)
         for schema in registry.kept_schemas(engine):
@@ -207,11 +207,18 @@ class SchemaBroker:
                 mend="Put a schema into schemas/, or register one with infra.schemas.register().",
                 facts={"schema": type},
             )
-        schema = self._undeclared_schema(type)
-        if type not in self._warned:
-            self._warned.add(type)
-            _log.warning("undeclared_type", type=type, meaning="its data is not checked; declare a schema for it")
-        return schema
+        self._warn_once("undeclared_type", type, "its data is not checked; declare a schema for it")
+        return self._undeclared_schema(type)
+
+    def _warn_once(self, warning: str, type: str, meaning: str) -> None:
+        if (warning, type) not in self._warned:
+            self._warned.add((warning, type))
+            _log.warning(warning, type=type, meaning=meaning)
+
+    def merge_rule(self, type: str) -> str | None:
+        """What a type's schema says of two writers of one key, by `x-merge`; None: nothing."""
+        schema = self._current.get(type)
+        return None if schema is None else schema.merge
 
     # -- data --------------------------------------------------------------------------------------
 
@@ -242,6 +249,7 @@ class SchemaBroker:
     ) -> NodeDraft:
         """A node ready to be written: its data checked and copied.
 
+        `ttl` is in seconds; 0 is for ever, with a warning unless the type's schema says so too (`x-ttl: 0`).
         `schema_version` is the version that the data is of: it is checked under that one, and brought to the one that
         new nodes have. Raises NotJson, SchemaMismatch, SchemaUnknown, MigrationMissing, MigrationFailed, InvalidNode.
         """
@@ -261,7 +269,9 @@ class SchemaBroker:
         checked = _check_permissions(permissions) if permissions else None
         for label in labels if not isinstance(labels, str) else (None,):
             check_name(label, "a label")
-        valid_for = check_ttl(schema.ttl if ttl is None else ttl)
+        valid_for = check_ttl(schema.ttl if ttl is None else ttl) or None  # 0 is for ever
+        if ttl == 0 and schema.ttl != 0:
+            self._warn_once("permanent_node", type, "its ttl is 0, which is for ever; if that is meant: `x-ttl: 0`")
         return NodeDraft(
             new_ulid(self._engine.clock.micros()),
             type,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_infra.state import keys
 from agent_infra.state.model import NodeDraft, StepDraft
+from agent_infra.state.rows import keys
 from agent_infra.state.schemas.migrations import Migration, kept_migration
 from agent_infra.state.schemas.schema import Schema, compile_schema
 

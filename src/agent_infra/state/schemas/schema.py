@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 import jsonschema_rs
 
@@ -18,7 +18,16 @@ Compatibility: TypeAlias = Literal[
 Stamp: TypeAlias = tuple[str, int, str]
 LONGEST_TTL: Final = 1e11
 """Seconds; some 3,000 years."""
+_MERGE_RULES: Final = ("newest",)
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+
+
+class MergeRules(Protocol):
+    """What node types say of two writers of one key."""
+
+    def merge_rule(self, type: str) -> str | None:
+        """ "newest": the later commit supersedes the earlier one. None: there is no rule, two writers are a mistake."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +37,8 @@ class Schema:
     version          from 1 on; 0 is the open schema of a type that none declares
     hash             of the schema's content
     compatibility    what was promised when it was registered
-    ttl              the schema's own `x-ttl`: seconds of validity where a node sets none
+    ttl              the schema's own `x-ttl`: seconds of validity where a node sets none; 0: its nodes are permanent
+    merge            the schema's own `x-merge`: "newest" where two writers of one key may commit in either order
     tags             names that people give the version, as "2.1"
     compatible_with  the versions for which the promise was found kept
     deprecated       why no new node should be of it, or None
@@ -44,6 +54,7 @@ class Schema:
     tags: tuple[str, ...] = ()
     compatible_with: tuple[int, ...] = ()
     deprecated: str | None = None
+    merge: str | None = None
 
     @property
     def stamp(self) -> Stamp:
@@ -109,8 +120,21 @@ def compile_schema(
     ttl = check_ttl(told.get("x-ttl"))
     if not are_permissions(told.get("x-permissions", {})):
         raise _invalid(name, "/x-permissions", 'it is {"read": [names], "write": [names]}')
+    merge = told.get("x-merge")
+    if merge not in (None, *_MERGE_RULES):
+        raise _invalid(name, "/x-merge", f"it is one of {', '.join(_MERGE_RULES)}, not {merge!r}")
     return Schema(
-        name, version, schema, fingerprint(schema), compatibility, validator, ttl, tags, compatible_with, deprecated
+        name,
+        version,
+        schema,
+        fingerprint(schema),
+        compatibility,
+        validator,
+        ttl,
+        tags,
+        compatible_with,
+        deprecated,
+        merge,
     )
 
 

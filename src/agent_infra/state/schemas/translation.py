@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent_infra.state import keys
 from agent_infra.state.model import Node
+from agent_infra.state.rows import keys
 from agent_infra.state.schemas.broker import SchemaBroker
 from agent_infra.state.schemas.schema import Schema
 
 if TYPE_CHECKING:
-    from agent_infra.state.view import View
+    from agent_infra.state.reading.view import View
 
 
 class Translation:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from agent_infra.clock import ulid_text
-from agent_infra.state import records
 from agent_infra.state.model import NodeDraft, root_hash, version_id
-from agent_infra.state.records import Branch, Content, Private
+from agent_infra.state.rows import records
+from agent_infra.state.rows.records import Branch, Content, Private
 from agent_infra.state.schemas import Schema
 from agent_infra.state.transfer.lines import SessionLine
 

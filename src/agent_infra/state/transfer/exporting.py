@@ -15,11 +15,11 @@ import msgspec
 from agent_infra.clock import new_ulid, to_datetime, ulid_text
 from agent_infra.content import referred_cids
 from agent_infra.errors import StoreDamaged, VersionUnknown
-from agent_infra.state import keys, records
 from agent_infra.state.model import LEDGER, check_session_id, version_id
-from agent_infra.state.records import Content, Head, Pin
+from agent_infra.state.retention.spans import without
+from agent_infra.state.rows import keys, records
+from agent_infra.state.rows.records import Content, Head, Pin
 from agent_infra.state.schemas.registry import schema_data
-from agent_infra.state.spans import without
 from agent_infra.state.transfer.lines import (
     EXPORT_FORMAT,
     BlobLine,

@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, Final
 from agent_infra.clock import ulid_bytes
 from agent_infra.content import from_canonical
 from agent_infra.errors import NodesExist, SessionExists
-from agent_infra.state import keys, records
 from agent_infra.state.blobs import VALUE_PREFIX, BlobStore
 from agent_infra.state.model import check_session_id, root_hash, version_id
-from agent_infra.state.records import Branch, Head
+from agent_infra.state.rows import keys, records
+from agent_infra.state.rows.records import Branch, Head
 from agent_infra.state.stores import Write
 from agent_infra.state.transfer.arrived import Arrived
 from agent_infra.state.transfer.lines import BlobLine, SessionLine, damaged, read_lines

@@ -8,11 +8,11 @@ from pathlib import Path
 from agent_infra.clock import ulid_bytes
 from agent_infra.content import cid_of_digest, is_cid
 from agent_infra.errors import AgentInfraError, ExportDamaged, FileMissing, StoreFormat
-from agent_infra.state import records
 from agent_infra.state.model import LEDGER, NodeDraft, check_session_id, root_hash, version_id
-from agent_infra.state.records import Branch, Private, Remains
+from agent_infra.state.retention.spans import covers
+from agent_infra.state.rows import records
+from agent_infra.state.rows.records import Branch, Private, Remains
 from agent_infra.state.schemas.registry import schema_from
-from agent_infra.state.spans import covers
 from agent_infra.state.transfer.arrived import Arrived, ArrivedNode, ArrivedVersion
 from agent_infra.state.transfer.lines import (
     BlobLine,

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from agent_infra.clock import random_bytes, ulid_bytes, ulid_text
-from agent_infra.state import records
 from agent_infra.state.model import LEDGER
-from agent_infra.state.records import Branch
+from agent_infra.state.rows import records
+from agent_infra.state.rows.records import Branch
 from agent_infra.state.transfer.arrived import Arrived, ArrivedNode
 
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")

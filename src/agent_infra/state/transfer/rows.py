@@ -10,12 +10,12 @@ import msgspec
 
 from agent_infra.clock import MICROS, ulid_text
 from agent_infra.content import referred_cids
-from agent_infra.state import keys, records
 from agent_infra.state.model import NodeDraft
-from agent_infra.state.records import VersionRecord
+from agent_infra.state.reading.view import position
+from agent_infra.state.rows import keys, records
+from agent_infra.state.rows.records import VersionRecord
 from agent_infra.state.stores import Write
 from agent_infra.state.transfer.arrived import Arrived, ArrivedNode, ArrivedVersion, Place
-from agent_infra.state.view import position
 
 
 @dataclass(frozen=True, slots=True)

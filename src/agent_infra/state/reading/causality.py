@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from agent_infra.errors import NodeUnknown
 from agent_infra.state.model import Edge, Node, check_edge_type
-from agent_infra.state.view import View
+from agent_infra.state.reading.view import View
 
 BACKWARD = frozenset({"references", "depends_on"})
 """Edges that point from an effect to what it came from; all others point from a cause to its effect."""

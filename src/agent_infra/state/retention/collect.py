@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from agent_infra.clock import MICROS
 from agent_infra.content import referred_cids
-from agent_infra.state import keys, records
-from agent_infra.state.needs import Needs
-from agent_infra.state.records import Progress
-from agent_infra.state.removal import Removal
-from agent_infra.state.retention import Retention
-from agent_infra.state.spans import Spans, count, covers, joined, without
+from agent_infra.state.retention.keeping import Retention
+from agent_infra.state.retention.needs import Needs
+from agent_infra.state.retention.removal import Removal
+from agent_infra.state.retention.spans import Spans, count, covers, joined, without
+from agent_infra.state.rows import keys, records
+from agent_infra.state.rows.records import Progress
 
 if TYPE_CHECKING:
     from agent_infra.state.blobs import BlobStore

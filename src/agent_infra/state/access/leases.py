@@ -17,8 +17,8 @@ import msgspec
 from agent_infra.clock import MICROS
 from agent_infra.errors import AgentInfraError, HomeClosed, InvalidNode, LeaseHeld, LeaseLost
 from agent_infra.observability import get_logger
-from agent_infra.state import keys, records
 from agent_infra.state.model import StepDraft
+from agent_infra.state.rows import keys, records
 
 if TYPE_CHECKING:
     from agent_infra.state.backend import Backend

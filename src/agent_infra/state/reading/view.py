@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 from agent_infra.clock import MICROS, ulid_bytes, ulid_text
 from agent_infra.errors import InvalidNode, NodeUnknown
-from agent_infra.state import keys, records
+from agent_infra.state.access.permissions import Guard
 from agent_infra.state.model import Edge, Lifecycle, Node, Version, root_hash, version_id
-from agent_infra.state.permissions import Guard
+from agent_infra.state.rows import keys, records
 from agent_infra.state.stores import Store
 
 Lineage: TypeAlias = tuple[tuple[int, int], ...]

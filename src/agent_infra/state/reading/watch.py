@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from agent_infra.state import keys, records
-from agent_infra.state.view import Place
+from agent_infra.state.reading.view import Place
+from agent_infra.state.rows import keys, records
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent_infra.errors import InvalidNode, VersionCollected
-from agent_infra.state import keys, records
-from agent_infra.state.records import Pin, Remains
-from agent_infra.state.spans import Spans, covers, without
+from agent_infra.state.retention.spans import Spans, covers, without
+from agent_infra.state.rows import keys, records
+from agent_infra.state.rows.records import Pin, Remains
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine
+    from agent_infra.state.reading.view import Place
     from agent_infra.state.stores import Write
-    from agent_infra.state.view import Place
 
 
 @dataclass(frozen=True, slots=True)

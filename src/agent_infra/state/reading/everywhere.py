@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent_infra.state import keys
 from agent_infra.state.model import Node
-from agent_infra.state.view import seconds_before
+from agent_infra.state.reading.view import seconds_before
+from agent_infra.state.rows import keys
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine

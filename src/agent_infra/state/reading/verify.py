@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from agent_infra.clock import ulid_text
 from agent_infra.errors import StoreDamaged
-from agent_infra.state import keys, records
 from agent_infra.state.model import Verification, root_hash, version_id
-from agent_infra.state.view import View, position
+from agent_infra.state.reading.view import View, position
+from agent_infra.state.rows import keys, records
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine

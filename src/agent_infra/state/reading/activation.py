@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from agent_infra.state.graph import StateGraph
 from agent_infra.state.model import Node
-from agent_infra.state.view import node_facts
+from agent_infra.state.reading.view import node_facts
 
 
 class Reading(Protocol):

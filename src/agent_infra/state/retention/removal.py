@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from agent_infra.content import referred_cids
-from agent_infra.state import keys, records
 from agent_infra.state.model import Node
+from agent_infra.state.reading.view import position
+from agent_infra.state.rows import keys, records
 from agent_infra.state.stores import Write
-from agent_infra.state.view import position
 
 if TYPE_CHECKING:
     from agent_infra.state.blobs import BlobStore

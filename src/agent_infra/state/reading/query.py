@@ -14,9 +14,9 @@ from typing import get_args
 from agent_infra.clock import ulid_bytes
 from agent_infra.errors import InvalidNode
 from agent_infra.expressions import compile_expression
-from agent_infra.state import keys
 from agent_infra.state.model import Lifecycle, Node
-from agent_infra.state.view import View, node_facts, position
+from agent_infra.state.reading.view import View, node_facts, position
+from agent_infra.state.rows import keys
 
 _COUNT_LIMIT = 10_000
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent_infra.state import keys, records
-from agent_infra.state.spans import covers
-from agent_infra.state.view import Lineage
+from agent_infra.state.reading.view import Lineage
+from agent_infra.state.retention.spans import covers
+from agent_infra.state.rows import keys, records
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine

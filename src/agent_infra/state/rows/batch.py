@@ -7,11 +7,11 @@ from typing import TypeAlias
 from agent_infra.clock import MICROS, random_bytes, ulid_bytes
 from agent_infra.content import referred_cids
 from agent_infra.errors import InvalidNode, NodeUnknown
-from agent_infra.state import keys, records
 from agent_infra.state.model import NodeDraft, StepDraft, check_edge_type
-from agent_infra.state.records import Branch, Content, Head, Private, VersionRecord
+from agent_infra.state.reading.view import View, position
+from agent_infra.state.rows import keys, records
+from agent_infra.state.rows.records import Branch, Content, Head, Private, VersionRecord
 from agent_infra.state.stores import Write
-from agent_infra.state.view import View, position
 
 _End: TypeAlias = tuple[bytes, bytes, str | None]
 """An edge's end: its id's bytes, its row, its tool."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from agent_infra.clock import ulid_text
 from agent_infra.errors import NodeUnknown, PermissionRefused
-from agent_infra.state import records
+from agent_infra.state.access.permissions import Guard
 from agent_infra.state.model import Node
-from agent_infra.state.permissions import Guard
-from agent_infra.state.view import Place, View, position
+from agent_infra.state.reading.view import Place, View, position
+from agent_infra.state.rows import records
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine

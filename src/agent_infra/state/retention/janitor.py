@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from agent_infra.errors import AgentInfraError, LockTimeout
 from agent_infra.observability import get_logger
-from agent_infra.state.collect import Collected
 from agent_infra.state.model import LEDGER
-from agent_infra.state.retention import Retention
+from agent_infra.state.retention.collect import Collected
+from agent_infra.state.retention.keeping import Retention
 
 if TYPE_CHECKING:
     from agent_infra.state.engine import StateEngine
