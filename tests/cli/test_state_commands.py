@@ -221,3 +221,18 @@ def test_upgrading_never_makes_a_home(quick: Command, home: Path, folder: Path) 
     assert not home.exists()
     assert quick("state", "upgrade", "--home", folder).returncode == 4
     assert list(folder.iterdir()) == []
+
+
+# -- erase ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_nodes_data_is_erased_by_name(quick: Command, versions: list[str], home: Path) -> None:
+    (node,) = json.loads(quick("state", "show", versions[0], "--json").stdout)["nodes"]
+    gone = quick("state", "erase", "行程", node["id"], "--why", "她的请求")
+    assert gone.returncode == 0, gone.stderr
+    assert "1 nodes" in gone.stdout
+    assert "already" in quick("state", "erase", "行程", node["id"], "--why", "她的请求").stdout
+    assert json.loads(quick("state", "show", versions[0], "--json").stdout)["nodes"] == []
+    assert quick("state", "verify").returncode == 0
+    assert quick("state", "erase", "行程", node["id"]).returncode == 2, "a reason is asked for"
+    assert quick("state", "erase", "行程", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "--why", "x").returncode == 4

@@ -274,6 +274,30 @@ def test_pins_keep_what_retention_would_remove(graph: StateGraph) -> None:
     assert graph.verify().ok
 
 
+def test_data_is_erased(infra: Infra, graph: StateGraph) -> None:
+    ids = forecast(graph)
+    assert graph.erase(ids["answer"], "她的请求").nodes == 1
+    assert graph.erase(ids["answer"], "她的请求").nodes == 0
+    with pytest.raises(errors.NodeUnknown, match="erased"):
+        graph.node(ids["answer"])
+    with pytest.raises(errors.NodeUnknown):
+        graph.erase("01ARZ3NDEKTSV4RRFFQ69G5FAV", "她的请求")
+    closed = graph.add_node("note", {}, permissions={"write": ["boss"]})
+    with pytest.raises(errors.PermissionRefused):
+        graph.as_agent("executor").erase(closed.id, "她的请求")
+    assert graph.verify().ok
+
+
+def test_nodes_are_found_by_schema_version(infra: Infra, graph: StateGraph) -> None:
+    infra.schemas.register("forecast", WEATHER, tag="一")
+    old = graph.add_node("forecast", {"degrees": 3})
+    infra.schemas.register("forecast", WEATHER | {"title": "two"}, tag="二")
+    new = graph.add_node("forecast", {"degrees": 4})
+    assert [node.id for node in graph.nodes(schema="forecast")] == [new.id, old.id]
+    assert [node.id for node in graph.nodes(schema="forecast@一")] == [old.id]
+    assert [node.id for node in graph.nodes(schema="forecast@2")] == [new.id]
+
+
 def test_an_agent_sees_and_changes_what_it_may(graph: StateGraph) -> None:
     secret = graph.add_node("note", {"n": 1}, key="plan", permissions={"read": ["role:lead"], "write": ["planner"]})
     other, lead = graph.as_agent("executor"), graph.as_agent("executor", roles=["lead"])
@@ -350,6 +374,7 @@ def test_both_sides_take_the_same_arguments(here: type, there: type) -> None:
         "engine",
         "under",
         "schema_for",
+        "merge_rule",
         "bring",
         "leads",
         "check_chain",

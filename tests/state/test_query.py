@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent_infra.clock import ManualClock, to_datetime
-from agent_infra.errors import AgentInfraError, ExpressionError, InvalidNode
-from agent_infra.state import Explanation, Node, StateGraph
+from agent_infra.errors import AgentInfraError, ExpressionError, InvalidNode, SchemaUnknown
+from agent_infra.state import Explanation, Home, Node, StateGraph
 
 
 def caused(graph: StateGraph, tool: str, data: dict[str, Any], **more: Any) -> Node:
@@ -220,3 +220,22 @@ def test_readers_of_one_version_agree_whoever_asks(graph: StateGraph) -> None:
         lambda: list(graph.at(graph.version).nodes()),
     ]
     assert all(reader() == readers[0]() for reader in readers)
+
+
+def test_nodes_by_the_schema_that_they_were_written_under(home: Home, graph: StateGraph) -> None:
+    home.engine.schemas.register("plan_step", {"type": "object"}, tag="1.8")
+    old = graph.add_node("plan_step", {"n": 1})
+    home.engine.schemas.register("plan_step", {"type": "object", "title": "two"}, tag="2.1")
+    new = graph.add_node("plan_step", {"n": 2})
+    graph.add_node("note", {})
+
+    def ids(schema: str, **more: Any) -> list[str]:
+        return [node.id for node in graph.nodes(schema=schema, **more)]
+
+    assert ids("plan_step") == [new.id, old.id]
+    assert ids("plan_step@1") == ids("plan_step@1.8") == [old.id]
+    assert ids("plan_step@2.1", where="node.data.n == 2") == [new.id]
+    assert ids("plan_step@2.1", type="note") == ids("plan_step@9") == []
+    assert graph.nodes(schema="plan_step@1.8", explain=True) == Explanation("type", 2)
+    with pytest.raises(SchemaUnknown):
+        ids("plan_step@3.0")

@@ -105,6 +105,20 @@ def _without_key(node: Node) -> str:
     return describe(node).replace(f"{node.key} ", "", 1)
 
 
+@state_commands.command("erase")
+def erase_node(
+    session: Annotated[str, typer.Argument(help="The session that wrote the node.")],
+    node: Annotated[str, typer.Argument(help="The node's id.")],
+    why: Annotated[str, typer.Option("--why", help="Kept in `_control`, with the node's id and type.")],
+    home: HomeOption = None,
+) -> None:
+    """Erase a node's data for good, from every version that shows it; the chain of hashes stays whole."""
+    with reading(home) as infra:
+        check_session(infra, session)
+        freed = infra.session(session).erase(node, why)
+    print(freed if freed.nodes else "its data was gone already")
+
+
 # -- in and out ------------------------------------------------------------------------------------
 
 

@@ -137,6 +137,16 @@ class CollectBody(msgspec.Struct):
     agent: str | None = None
 
 
+class EraseBody(msgspec.Struct):
+    """A node whose data is to go for good, and why; `acting`: the agent by whose rights."""
+
+    session: str
+    node: str
+    why: str
+    agent: str | None = None
+    acting: ActingBody | None = None
+
+
 class GcBody(msgspec.Struct):
     """One pass of the settings' retention over every session."""
 

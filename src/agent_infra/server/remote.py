@@ -25,6 +25,7 @@ from agent_infra.server.codec import (
     ActingBody,
     CollectBody,
     CommittedBody,
+    EraseBody,
     ForkBody,
     GcBody,
     HeadBody,
@@ -314,6 +315,10 @@ class RemoteBackend:
             agent,
         )
         return self._post("collect", asked, Collected)
+
+    def erase(self, session: str, id: str, why: str, *, agent: str | None, acting: Acting | None = None) -> Collected:
+        by = ActingBody(acting.name, acting.roles) if acting is not None else None
+        return self._post("erase", EraseBody(session, id, why, agent, by), Collected)
 
     # -- transfer ----------------------------------------------------------------------------------
 

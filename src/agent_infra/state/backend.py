@@ -184,6 +184,10 @@ class Backend(Protocol):
         """One bounded pass of retention. Raises InvalidSessionId, LockTimeout."""
         ...
 
+    def erase(self, session: str, id: str, why: str, *, agent: str | None, acting: Acting | None = None) -> Collected:
+        """Erase a node's data for good. Raises NodeUnknown, PermissionRefused, InvalidSessionId, LockTimeout."""
+        ...
+
     def export_session(self, session: str, out: IO[bytes]) -> Exported:
         """Write a session out. See `export_session`, which says what is raised."""
         ...

@@ -284,6 +284,15 @@ class StateGraph:
         policy = Retention(keep_last, max_age, max_bytes, abandoned_after)
         return self.backend.collect(self.session_id, policy, limit, agent=self.agent)
 
+    def erase(self, node_id: str, why: str) -> Collected:
+        """Erase a node's data for good, from every version and every fork that shows it, and say what was freed.
+
+        A stub keeps its place, so versions keep their ids and `verify` stays clean; listings leave it out, and `node`
+        says that it was erased. Who did it and why is noted in `_control`. Content that only it referred to goes too.
+        Raises NodeUnknown, PermissionRefused, InvalidSessionId, LockTimeout.
+        """
+        return self.backend.erase(self.session_id, node_id, why, agent=self.agent, acting=self._acting)
+
     # -- checking ----------------------------------------------------------------------------------------------------
 
     def verify(self) -> Verification:
@@ -307,6 +316,7 @@ class StateGraph:
         tool: str | None = None,
         key: str | None = None,
         owner: str | None = None,
+        schema: str | None = None,
         since: datetime | None = None,
         where: str | None = None,
         lifecycle: Lifecycle | None = "active",
@@ -320,6 +330,7 @@ class StateGraph:
         tool: str | None = None,
         key: str | None = None,
         owner: str | None = None,
+        schema: str | None = None,
         since: datetime | None = None,
         where: str | None = None,
         lifecycle: Lifecycle | None = "active",
@@ -334,6 +345,7 @@ class StateGraph:
         tool: str | None = None,
         key: str | None = None,
         owner: str | None = None,
+        schema: str | None = None,
         since: datetime | None = None,
         where: str | None = None,
         lifecycle: Lifecycle | None = "active",
@@ -343,13 +355,14 @@ class StateGraph:
     ) -> Page | Explanation:
         """Nodes that fit all that is asked, newest first, as a list; its `.cursor` goes on where `limit` cut it.
 
+        schema     under which they were written: a name, or with a version's number or tag, as "plan_step@1.8"
         where      a CEL condition over `node`, as "node.data.confidence > 0.8"
         lifecycle  "active" unless given; None for all
         explain    give the index that would be used and the rows that it holds, instead of the nodes
 
-        Raises ExpressionError, InvalidNode.
+        Raises ExpressionError, InvalidNode, SchemaUnknown.
         """
-        query = Query(type, tool, key, owner, _instant(since), where, lifecycle, limit, cursor)
+        query = Query(type, tool, key, owner, schema, _instant(since), where, lifecycle, limit, cursor)
         return self._reader.explain(query) if explain else self._reader.nodes(query)
 
     def edges(self, node_id: str) -> list[Edge]:

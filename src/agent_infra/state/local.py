@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from agent_infra.state.reading.verify import verify_lineage
 from agent_infra.state.reading.view import Place, View, seconds_before
 from agent_infra.state.reading.watch import Change
 from agent_infra.state.retention.collect import Collected
+from agent_infra.state.retention.erasure import erase_node
 from agent_infra.state.retention.keeping import Retention, collected
 from agent_infra.state.schemas import Translation
 from agent_infra.state.transfer import Exported, Imported
@@ -103,10 +105,19 @@ class LocalReader:
         return self._ask(lambda view: view.latest(name))
 
     def nodes(self, query: Query) -> Page:
+        query = self._numbered(query)
         return self._ask(lambda view: run_query(view, query))
 
     def explain(self, query: Query) -> Explanation:
+        query = self._numbered(query)
         return self._ask(lambda view: explain_query(view, query))
+
+    def _numbered(self, query: Query) -> Query:
+        """A query whose schema version is a number, where a tag was given. Raises SchemaUnknown."""
+        name, _, version = (query.schema or "").partition("@")
+        if not version or version.isdigit():
+            return query
+        return replace(query, schema=f"{name}@{self.engine.schemas.get(name, version).version}")
 
     def edges(self, node_id: str) -> list[Edge]:
         return self._ask(lambda view: view.edges(node_id))
@@ -301,6 +312,16 @@ class LocalBackend:
     def collect(self, session: str, policy: Retention, limit: int, *, agent: str | None) -> Collected:
         with self.engine.writing(session, agent=agent, expect=None, timeout=LOCK_WAIT):
             return self.engine.collect(session, policy, limit)
+
+    def erase(self, session: str, id: str, why: str, *, agent: str | None, acting: Acting | None = None) -> Collected:
+        guard = None if acting is None else _guard(self.engine, acting)
+        if guard is not None:
+            guard.check_session(session)
+        with self.engine.writing(session, agent=agent, expect=None, timeout=LOCK_WAIT):
+            freed, ticket = erase_node(self.engine, session, id, why, agent=agent, guard=guard)
+        if ticket is not None:
+            self.engine.settle(ticket)
+        return freed
 
     # -- transfer ----------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ STANDARD: Final[dict[str, dict[str, Any]]] = {
         **{"from": {"type": "integer", "minimum": 0}},
     ),
     "move": _record(["session", "from", "to"], session=_TEXT, **{"from": _TEXT, "to": _TEXT}),
+    "erasure": _record(["session", "node", "type", "why"], session=_TEXT, node=_TEXT, type=_TEXT, why=_TEXT),
     "setting": _record(["name"], name=_TEXT),
     # what the action layer writes
     "call": _record(

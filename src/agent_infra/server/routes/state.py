@@ -61,13 +61,14 @@ async def _query(
     tool: str | None = None,
     key: str | None = None,
     owner: str | None = None,
+    schema: str | None = None,
     since: int | None = None,
     where: str | None = None,
     lifecycle: Lifecycle | Literal["all"] = "active",
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Query:
-    return Query(type, tool, key, owner, since, where, None if lifecycle == "all" else lifecycle, limit, cursor)
+    return Query(type, tool, key, owner, schema, since, where, None if lifecycle == "all" else lifecycle, limit, cursor)
 
 
 Asked = Annotated[Query, Depends(_query)]

@@ -12,6 +12,7 @@ from agent_infra.errors import DuplicateConflict, InvalidNode
 from agent_infra.server.codec import (
     CollectBody,
     CommittedBody,
+    EraseBody,
     ForkBody,
     GcBody,
     LeaseBody,
@@ -141,6 +142,17 @@ async def collect(request: Request, infra: Home) -> Response:
         return infra.backend.collect(body.session, policy, body.limit, agent=body.agent)
 
     return await acted(request, CollectBody, act)
+
+
+@router.post("/erase")
+async def erase(request: Request, infra: Home) -> Response:
+    """Erase a node's data for good, from every version; what it freed."""
+
+    def act(body: EraseBody) -> Any:
+        by = Acting(body.acting.name, body.acting.roles) if body.acting else None
+        return infra.backend.erase(check_session_id(body.session), body.node, body.why, agent=body.agent, acting=by)
+
+    return await acted(request, EraseBody, act)
 
 
 @router.post("/gc")

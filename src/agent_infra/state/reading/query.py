@@ -23,12 +23,13 @@ _COUNT_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What `graph.nodes()` was asked."""
+    """What `graph.nodes()` was asked. `schema` is a name, or a name and a version's number as "plan_step@2"."""
 
     type: str | None = None
     tool: str | None = None
     key: str | None = None
     owner: str | None = None
+    schema: str | None = None
     since: int | None = None
     where: str | None = None
     lifecycle: Lifecycle | None = "active"
@@ -82,11 +83,12 @@ def explain_query(view: View, query: Query) -> Explanation:
 def _candidates(view: View, query: Query, after: bytes | None) -> tuple[str, Iterator[Node]]:
     """The narrowest index that fits, and its nodes."""
     lifecycle = query.lifecycle
+    type = query.type if query.type is not None or query.schema is None else query.schema.partition("@")[0]
     if query.key is not None:
         return "key", _keyed(view, query.key, after, query.since)
     for name, kind, value in (
         ("tool", keys.BY_TOOL, query.tool),
-        ("type", keys.BY_TYPE, query.type),
+        ("type", keys.BY_TYPE, type),
         ("owner", keys.BY_OWNER, query.owner),
     ):
         if value is not None:
@@ -108,8 +110,15 @@ def _fits(node: Node, query: Query) -> bool:
         and (query.tool is None or node.tool == query.tool)
         and (query.key is None or node.key == query.key)
         and (query.owner is None or node.owner == query.owner)
+        and (query.schema is None or _is_of(node, query.schema))
         and (query.lifecycle is None or node.lifecycle == query.lifecycle)
     )
+
+
+def _is_of(node: Node, schema: str) -> bool:
+    """Whether a node was written under a schema, of whatever version where none is named."""
+    name, _, version = schema.partition("@")
+    return node.schema[0] == name and (not version or str(node.schema[1]) == version)
 
 
 def _position_of(cursor: str) -> bytes:

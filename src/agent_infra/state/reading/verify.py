@@ -87,7 +87,10 @@ class _Check:
         salt, *found = records.node_place(row)
         if tuple(found) != place:
             return "was moved to another place or time"
-        if not records.is_stub(row) and records.node_digest(ulid, salt, row[records.NODE_HEAD_LENGTH :]) != digest:
+        if records.is_stub(row):
+            kept = salt != records.ERASED and self._engine.keeping.readable(place[0], place[1])
+            return "lost its data, and neither retention nor erasure took it" if kept else None
+        if records.node_digest(ulid, salt, row[records.NODE_HEAD_LENGTH :]) != digest:
             return "was changed"
         return None
 

@@ -73,7 +73,7 @@ class View:
             raise NodeUnknown(
                 f"there is no node {id!r}",
                 where=f"session {self.session!r} at step {self.place.step}",
-                why="retention removed its data" if stub is not None and self._sees(stub) else None,
+                why=_gone(stub) if stub is not None and self._sees(stub) else None,
                 mend="Nodes of later steps, of abandoned branches and of other sessions are not in this view.",
                 facts={"node": id, "session": self.session, "step": self.place.step},
             )
@@ -338,3 +338,9 @@ def _by_seq(item: tuple[bytes, bytes | None]) -> int:
 def node_facts(node: Node) -> Mapping[str, Any]:
     """A node as expressions read it: its own fields, and behind them the fields of its data."""
     return node.data | node.as_dict()
+
+
+def _gone(stub: bytes) -> str:
+    """Why a node has no data any more."""
+    erased = records.node_place(stub)[0] == records.ERASED
+    return "its data was erased; `_control` notes by whom and why" if erased else "retention removed its data"

@@ -27,16 +27,20 @@ class Removal:
 
     def flush(self, *further: Write) -> None:
         """Write what was collected, together with further rows."""
-        rows = [*self._rows, *further]
-        self._rows = []
+        rows = [*self.take(), *further]
         if rows:
             self._store.write(rows)
 
-    def stub_node(self, ulid: bytes) -> None:
+    def take(self) -> list[Write]:
+        """What was collected, to be written by the caller in a batch of its own."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def stub_node(self, ulid: bytes, *, erased: bool = False) -> None:
         """Remove a node's data and what finds it; a stub keeps its place in the chain."""
         row = self._remove_data(ulid)
         if row is not None:
-            self._rows.append((keys.node(ulid), records.stub_of(row)))
+            self._rows.append((keys.node(ulid), records.stub_of(row, erased=erased)))
             self.bytes -= records.NODE_HEAD_LENGTH
 
     def drop_version(self, br: int, step: int) -> None:

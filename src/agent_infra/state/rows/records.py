@@ -22,6 +22,8 @@ FORMAT_NUMBER: Final = 1
 T = TypeVar("T")
 _NODE_HEAD = struct.Struct(">16s I I I Q")
 NODE_HEAD_LENGTH: Final = _NODE_HEAD.size
+ERASED: Final = b"erased".ljust(16, b"\0")
+"""In the place of a stub's salt: the data was erased by name, and not collected by retention."""
 ALIVE: Final = b""
 MARKER: Final = b"\x01"
 SUPERSEDED: Final = b"s"
@@ -208,10 +210,10 @@ def pack_node(salt: bytes, br: int, step: int, seq: int, created: int, content: 
     return _NODE_HEAD.pack(salt, br, step, seq, created) + content
 
 
-def stub_of(row: bytes) -> bytes:
+def stub_of(row: bytes, *, erased: bool = False) -> bytes:
     """What is left of a node whose data was collected or erased: its place, without salt and content."""
     _, br, step, seq, created = _NODE_HEAD.unpack_from(row)
-    return _NODE_HEAD.pack(bytes(16), br, step, seq, created)
+    return _NODE_HEAD.pack(ERASED if erased else bytes(16), br, step, seq, created)
 
 
 def is_stub(row: bytes) -> bool:

@@ -236,7 +236,7 @@ class _Writer:
         if row is None:
             raise _unsound(version, f"its node {id} is missing")
         if records.is_stub(row):
-            return NodeLine(id, digest.hex())
+            return NodeLine(id, digest.hex(), erased=records.node_place(row)[0] == records.ERASED)
         salt, content = records.node_place(row)[0], row[records.NODE_HEAD_LENGTH :]
         if records.node_digest(ulid, salt, content) != digest:
             raise _unsound(version, f"its node {id} was changed")

@@ -80,7 +80,7 @@ class VersionLine(msgspec.Struct, tag_field="kind", tag="version"):
 
 
 class NodeLine(msgspec.Struct, tag_field="kind", tag="node", omit_defaults=True):
-    """One node; only `id` and `digest` of one whose data was collected. `data` is the JSON text that was stored."""
+    """One node; only `id` and `digest` of one whose data was collected, or `erased`. `data` is the JSON text that was stored."""
 
     id: str
     digest: str
@@ -94,6 +94,7 @@ class NodeLine(msgspec.Struct, tag_field="kind", tag="node", omit_defaults=True)
     labels: list[str] = []
     schema: tuple[str, int, str] = ("", 0, "")
     data: msgspec.Raw = msgspec.Raw(b"null")
+    erased: bool = False
 
 
 class RemainsLine(msgspec.Struct, tag_field="kind", tag="remains"):

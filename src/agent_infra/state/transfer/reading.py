@@ -174,6 +174,8 @@ class _Reader:
             node.draft = _draft(line)
             if not node.fits():
                 raise ValueError(f"node {line.id} was changed: it doesn't hash to its digest")
+        elif line.erased:
+            node.salt = records.ERASED
         self._open[0].nodes.append(node)
 
     def _close_version(self) -> None:
