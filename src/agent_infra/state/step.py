@@ -64,10 +64,10 @@ class Step:
     ) -> Node:
         """Add a node; its id is final at once, its time and step are set when the step is committed.
 
-        `ttl` is in seconds, 0 is for ever. `schema_version` (a number or a tag) says under which version of the type's schema the
-        data was made; it is brought to the one that new nodes have, and the node given back holds that. Raises NotJson,
-        SchemaMismatch, SchemaUnknown, MigrationMissing, MigrationFailed, InvalidNode; the step then lands without it
-        only if the caller catches the error inside the `with`.
+        `ttl` is in seconds, 0 is for ever. `schema_version` (a number or a tag) says under which version of the type's
+        schema the data was made; it is brought to the one that new nodes have, and the node given back holds that.
+        Raises NotJson, SchemaMismatch, SchemaUnknown, MigrationMissing, MigrationFailed, InvalidNode; the step then
+        lands without it only if the caller catches the error inside the `with`.
         """
         self._check_open()
         draft = self._writer.draft(

@@ -29,6 +29,7 @@ class Batch:
         self._created = created
         self._written: dict[str, _End] = {}
         self._dead: dict[bytes, bytes] = {}
+        self._ranges: dict[tuple[str, str | None, str | None], list[bytes]] = {}
         self._seq = 0
 
     def fill(self, session: str, br: int, head: Head, draft: StepDraft) -> VersionRecord:
@@ -74,7 +75,11 @@ class Batch:
         rows = self.rows
         rows.append((keys.node(ulid), row))
         suffix = keys.suffix(self._created, step, seq)
-        rows += [(prefix + suffix, ulid) for prefix in keys.index_prefixes(br, node.type, node.tool, node.owner)]
+        named = node.type, node.tool, node.owner
+        ranges = self._ranges.get(named)
+        if ranges is None:
+            ranges = self._ranges[named] = keys.index_prefixes(br, *named)
+        rows += [(prefix + suffix, ulid) for prefix in ranges]
         if node.key is not None:
             rows.append((keys.key_prefix(br, node.key) + keys.step_seq(step, seq), ulid))
         if node.ttl is not None:
