@@ -334,7 +334,9 @@ class Oracle:
         with self.graph(session).step(agent=operation.agent) as step:
             for node in operation.nodes:
                 made = step.add_node(node.type, node.data, key=node.key, ttl=node.ttl, tool=node.tool)
-                new.append(ModelNode(made.id, node.type, node.data, node.key, node.ttl, node.tool, operation.agent))
+                new.append(
+                    ModelNode(made.id, node.type, node.data, node.key, node.ttl or None, node.tool, operation.agent)
+                )
                 ends.append(made.id)
             for source, target, type in operation.edges if ends else ():
                 edges.append((ends[source % len(ends)], ends[target % len(ends)], type))

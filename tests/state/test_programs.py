@@ -96,7 +96,9 @@ class Run:
         with self.graph.step(agent=operation.agent) as step:
             for node in operation.nodes:
                 made = step.add_node(node.type, node.data, key=node.key, ttl=node.ttl, tool=node.tool)
-                new.append(ModelNode(made.id, node.type, node.data, node.key, node.ttl, node.tool, operation.agent))
+                new.append(
+                    ModelNode(made.id, node.type, node.data, node.key, node.ttl or None, node.tool, operation.agent)
+                )
             ends = [node.id for node in (*old, *new)]
             for source, target, type in operation.edges if ends else ():
                 edges.append((ends[source % len(ends)], ends[target % len(ends)], type))
