@@ -44,7 +44,10 @@ def test_a_golden_home_says_what_it_said(golden: tuple[Path, dict[str, Any]]) ->
     upgrade_home(folder)
     home = open_home(folder, clock=ManualClock())
     try:
-        assert said(home) == expected
+        found = said(home)
+        written = len(expected["_registry"]["history"])  # this release may have declared more types as it opened
+        assert found["_registry"]["history"][:written] == expected["_registry"]["history"]
+        assert {**found, "_registry": None} == {**expected, "_registry": None}
         for session in home.engine.all_sessions():
             verification = StateGraph.of_system(home.engine, session).verify()
             assert verification.ok, verification.problems

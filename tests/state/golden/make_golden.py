@@ -56,6 +56,8 @@ def write(home: Home, clock: ManualClock) -> None:
     StateGraph.of_system(home.engine, "weather_demo_001/rewards").add_node(
         "signal", {"source": "user", "value": 1, "event_id": call.id}
     )
+    person = graph.add_node("note", {"text": "身份证 110105"}, key="person")
+    graph.erase(person.id, "她的请求")
     for number in range(3):
         clock.advance(60)
         graph.add_node("note", {"text": f"{number}"}, key="counter")
