@@ -1,6 +1,7 @@
 """The oracle: random programs over several sessions, every kind of query, at every version, against a plain model.
 
-Programs fork, roll back, supersede, remove, let time pass, pin, unpin and collect. The model keeps a whole copy of everything
+Programs fork, roll back, supersede, remove, erase, give types new schemas with migrations, let time pass, pin, unpin, collect,
+and lose their process without a word. The model keeps a whole copy of everything
 for every version and says in a few lines which versions a retention policy may take. After collection it can't say which of the
 dead are left, only what must be: a node that some readable version shows alive. The living have to be there exactly.
 """
@@ -11,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -84,7 +86,26 @@ class Collect:
     limit: int
 
 
-Operation = WriteStep | StepsBack | BackTo | PassTime | Reopen | Fork | Pin | Unpin | Collect
+@dataclass(frozen=True, slots=True)
+class Erase:
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewSchema:
+    """The next version of a type: it requires one more field, and links lead to it and back."""
+
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The process is gone between two operations; what it had handed to the system is there."""
+
+
+Operation = (
+    WriteStep | StepsBack | BackTo | PassTime | Reopen | Fork | Pin | Unpin | Collect | Erase | NewSchema | Crash
+)
 Program = list[tuple[int, Operation]]
 """Which session does what. What it names by number is taken modulo what is there."""
 
@@ -117,8 +138,9 @@ def programs() -> st.SearchStrategy[Program]:
     back = st.one_of(st.builds(StepsBack, st.integers(0, 4)), st.builds(BackTo, number))
     time = st.builds(PassTime, st.sampled_from([0.5, 1, 60, 3600, -1]))
     keep = st.one_of(st.builds(Pin, number, owner), st.builds(Pin, number, owner), st.builds(Unpin, number, owner))
-    fork, pause = st.builds(Fork, number, number), st.one_of(time, time, st.builds(Reopen))
-    one = st.one_of(write, write, write, back, fork, keep, collect, collect, pause)
+    fork, pause = st.builds(Fork, number, number), st.one_of(time, time, st.builds(Reopen), st.builds(Crash))
+    rare = st.one_of(st.builds(Erase, number), st.builds(NewSchema, number))
+    one = st.one_of(write, write, write, back, fork, keep, collect, collect, pause, rare)
     return st.lists(st.tuples(st.integers(0, 2), one), min_size=24, max_size=80)
 
 
@@ -154,6 +176,7 @@ def long_program(draw: random.Random, length: int) -> Program:
         lambda: Fork(draw.randrange(999), draw.randrange(4)),
         lambda: Pin(draw.randrange(999), draw.choice(AGENTS)),
         lambda: Unpin(draw.randrange(999), draw.choice(AGENTS)),
+        lambda: draw.choice([Erase(draw.randrange(999)), NewSchema(draw.randrange(9)), Crash()]),
         collect,
     ]
     return [
@@ -181,6 +204,7 @@ class HomeModel:
         self.dropped: set[str] = set()
         self.pins: dict[str, set[str]] = {}
         self.asked: dict[str, int] = {}
+        self.schemas: dict[str, tuple[int, int]] = {}
 
     def begin(self, session: str, root: str, at: str | None = None) -> None:
         model = GraphModel(root)
@@ -207,6 +231,26 @@ class HomeModel:
 
     def readable(self, version: str) -> bool:
         return version not in self.collected or bool(self.pins.get(version))
+
+    def stored(self, type: str, data: dict[str, Any]) -> dict[str, Any]:
+        """What is stored of data of the version that a type began with."""
+        return data | _fields(*self.schemas[type])
+
+    def erasable(self) -> list[str]:
+        """The nodes that can be erased without the model losing which tools caused what."""
+        sources = {source for version in self.versions.values() for source, _, _, _ in version.edges}
+        return sorted(self.must_be() - sources)
+
+    def erase(self, node: str) -> str:
+        """A node is in no version any more; the session that wrote it."""
+        writers = [
+            self.writer[version.id]
+            for version in self.versions.values()
+            if node in version.nodes and version.nodes[node].step == version.step
+        ]
+        for version in self.versions.values():
+            version.nodes.pop(node, None)
+        return writers[0]
 
     # -- retention -------------------------------------------------------------------------------------------------------
 
@@ -283,7 +327,8 @@ class Oracle:
         self._open, self._folder = opener, folder
         self.home = opener(folder, self.clock)
         for type in TYPES:
-            self.home.engine.schemas.register(type, {}, compatibility="NONE")
+            first = self.home.engine.schemas.register(type, {}, compatibility="NONE").version
+            self.model.schemas[type] = first, first
         self._begin(SESSIONS[0])
         self._turn = 0
 
@@ -316,6 +361,12 @@ class Oracle:
                 self._unpin(session, self._version(number), owner)
             case Collect():
                 self._collect(session, operation)
+            case Erase(number):
+                self._erase(number)
+            case NewSchema(number):
+                self._new_schema(TYPES[number % len(TYPES)])
+            case Crash():
+                self._crash()
             case _:
                 raise NotImplementedError(operation)
 
@@ -333,10 +384,12 @@ class Oracle:
         edges: list[tuple[str, str, str]] = []
         with self.graph(session).step(agent=operation.agent) as step:
             for node in operation.nodes:
-                made = step.add_node(node.type, node.data, key=node.key, ttl=node.ttl, tool=node.tool)
-                new.append(
-                    ModelNode(made.id, node.type, node.data, node.key, node.ttl or None, node.tool, operation.agent)
+                first, _ = self.model.schemas[node.type]
+                made = step.add_node(
+                    node.type, node.data, key=node.key, ttl=node.ttl, tool=node.tool, schema_version=first
                 )
+                data = self.model.stored(node.type, node.data)
+                new.append(ModelNode(made.id, node.type, data, node.key, node.ttl or None, node.tool, operation.agent))
                 ends.append(made.id)
             for source, target, type in operation.edges if ends else ():
                 edges.append((ends[source % len(ends)], ends[target % len(ends)], type))
@@ -416,6 +469,31 @@ class Oracle:
         assert self.model.must_be() <= before
         self._check_statuses()
 
+    def _erase(self, number: int) -> None:
+        nodes = self.model.erasable()
+        if nodes:
+            id = nodes[number % len(nodes)]
+            freed = self.graph(self.model.erase(id)).erase(id, "她的请求")
+            assert freed.nodes == 1
+            self._check_heads()
+
+    def _new_schema(self, type: str) -> None:
+        schemas, (first, old) = self.home.engine.schemas, self.model.schemas[type]
+        new, field = old + 1, f"f{old + 1}"
+        schema = {"required": list(_fields(first, new))}
+        assert schemas.register(type, schema, compatibility="NONE").version == new
+        schemas.migrate(type, old, new, {"default": {field: new}})
+        schemas.migrate(type, new, old, {"drop": [field]})
+        self.model.schemas[type] = first, new
+
+    def _crash(self) -> None:
+        """Go on with what lay on the disk while the old process still had it open."""
+        if self.home.path is not None:
+            old, self._folder = self.home, self._folder.with_name(f"{self._folder.name}+")
+            shutil.copytree(self.home.path, self._folder)
+            self.home = self._open(self._folder, self.clock)
+            old.close()
+
     def reopen(self) -> None:
         if self.home.path is not None:
             self.home.close()
@@ -471,7 +549,20 @@ class Oracle:
             verified = self.graph(session).verify()
             assert verified.ok, verified.problems
             assert verified.steps == model.head.step
+            self._versions_of_schemas(session)
         self._everywhere()
+
+    def _versions_of_schemas(self, session: str) -> None:
+        """Old readers see old data in new nodes, new readers new data in old ones."""
+        graph = self.graph(session)
+        for type, (first, newest) in self.model.schemas.items():
+            if newest == first or not self._asks("in a schema's version"):
+                continue
+            plain = {node.id: node.data for node in graph.nodes(type=type)}
+            for version in (first, newest):
+                for node in graph.with_schemas({type: version}).nodes(type=type):
+                    own = {name: value for name, value in plain[node.id].items() if not name.startswith("f")}
+                    assert node.data == own | _fields(first, version)
 
     def _asks(self, kind: str) -> bool:
         """Whether to ask this time: in the default tier one of three questions, another each time."""
@@ -644,6 +735,11 @@ def _questions(times: list[int]) -> Iterator[dict[str, Any]]:
         yield {"where": where, "tool": "search"}
     yield {"type": "note", "tool": "search"}
     yield {"key": "note", "owner": "执行者"}
+
+
+def _fields(first: int, version: int) -> dict[str, int]:
+    """What a version of a type has besides the fields that the first one had."""
+    return {f"f{number}": number for number in range(first + 1, version + 1)}
 
 
 def _alive(version: ModelVersion) -> set[str]:
