@@ -73,12 +73,12 @@ class ActionLibrary:
 
     def compile(self, documents: Sequence[Document]) -> list[Contract]:
         """Compile contracts without adding them. Raises ContractErrors with every problem, ToolUnknown."""
-        return compile_contracts(documents, self._tools)
+        return self._files.compile(documents, self._contracts, self._templates)
 
     def recompile(self, name: str, source: str, hash: str) -> Contract:
         """A contract from the source that a run recorded. Raises ContractDrift where it no longer means the same."""
         try:
-            contracts = self.compile(parse_documents(source))
+            contracts = compile_contracts(parse_documents(source), self._tools)
         except ContractErrors as error:
             raise _drifted(name, str(error.problems[0].message), hash, None) from error
         now = next((contract.hash for contract in contracts if contract.name == name), None)

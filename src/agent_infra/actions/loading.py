@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,6 +80,16 @@ class ActionFiles:
             [warning for warning in found.warnings if warning.file in own],
         )
 
+    def compile(
+        self, documents: Sequence[Document], contracts: Mapping[str, Contract], templates: Mapping[str, Source]
+    ) -> list[Contract]:
+        """The contracts of some documents, beside those that are loaded. Raises ContractErrors, ToolUnknown."""
+        compiled = compile_actions(documents, self._around(contracts, templates))
+        found = compiled.checked()
+        for warning in compiled.warnings:
+            log_warning(warning)
+        return found
+
     def _compile(
         self,
         sources: list[Source],
@@ -90,8 +100,11 @@ class ActionFiles:
         surveyed = [survey_documents(source.text, source.file) for source in sources]
         documents = [document for found, _ in surveyed for document in found]
         wrong = [*problems, *(problem for _, found in surveyed for problem in found)]
+        return compile_actions(documents, self._around(contracts, templates), wrong)
+
+    def _around(self, contracts: Mapping[str, Contract], templates: Mapping[str, Source]) -> Surroundings:
         known = {name: document for name, source in templates.items() if (document := _template(name, source))}
-        return compile_actions(documents, Surroundings(self._tools, self._schemas, contracts, known), wrong)
+        return Surroundings(self._tools, self._schemas, contracts, known)
 
     def _key(self, sources: list[Source], contracts: Mapping[str, Contract], templates: Mapping[str, Source]) -> str:
         schemas = self._schemas

@@ -58,17 +58,17 @@ def _lines(contract: Contract) -> Iterator[str]:
     yield f"{contract.name}  (contract {contract.hash})"
     if contract.description:
         yield f"  {contract.description}"
-    yield f"  tool      {contract.tool} {contract.tool_version}"
-    yield f"  file      {contract.file or 'none: the implied contract of its tool'}"
+    yield f"  tool         {contract.tool} {contract.tool_version}"
+    yield f"  file         {contract.file or 'none: the implied contract of its tool'}"
     for index, (name, said) in enumerate(data["params"].items()):
-        yield f"  {'params' if index == 0 else '':9} {name}: {_param_text(said)}"
+        yield f"  {'params' if index == 0 else '':12} {name}: {_param_text(said)}"
     for word in ("preconditions", "postconditions"):
         for index, source in enumerate(data[word]):
-            yield f"  {word[:-10] + 'cond.' if index == 0 else '':9} {source}"
+            yield f"  {word[:-10] + 'conditions' if index == 0 else '':12} {source}"
     for word in ("confidence", "resources", "effects", "timeout", "retries", "compensation", "result", "refers"):
         said = _said(data[word])
         if said:
-            yield f"  {word:9} {said}"
+            yield f"  {word:12} {said}"
 
 
 def _param_text(said: dict[str, Any]) -> str:

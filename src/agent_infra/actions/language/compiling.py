@@ -100,8 +100,8 @@ def compile_actions(documents: Iterable[Document], around: Surroundings, problem
         found += [problem for problem in reader.fields.problems if not _is_echo(problem, problems)]
     return Compiled(
         [contract for reader, contract in read if not reader.fields.problems],
-        _in_file_order(found),
-        _in_file_order([warning for reader in readers for warning in reader.warnings]),
+        _in_file_order(found, every),
+        _in_file_order([warning for reader in readers for warning in reader.warnings], every),
         templates.own,
         [reader.missing for reader in readers if reader.missing is not None],
     )
@@ -134,8 +134,9 @@ def _is_echo(problem: Problem, earlier: Iterable[Problem]) -> bool:
     )
 
 
-def _in_file_order(problems: Sequence[Problem]) -> list[Problem]:
+def _in_file_order(problems: Sequence[Problem], documents: Sequence[Document]) -> list[Problem]:
     """Each once: what is wrong in a template is found again in every action that uses it."""
-    files = list(dict.fromkeys(problem.file for problem in problems))
+    named = [*(document.file for document in documents), *(problem.file for problem in problems)]
+    files = list(dict.fromkeys(named))
     every = dict.fromkeys(problems)
     return sorted(every, key=lambda each: (files.index(each.file), each.line or 0, each.column or 0))
