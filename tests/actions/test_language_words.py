@@ -105,13 +105,13 @@ def test_versions_that_are_not(tools, tool, column):
 
 def test_versions_go_by_numbers_not_by_letters():
     tools = ToolRegistry()
-    tools.register(Tool("pdf", {"type": "object"}, None, lambda: {}, version="10.0", effects="none"))
+    tools.register(Tool("pdf", {"type": "object"}, None, dict, version="10.0", effects="none"))
     assert compiled("name: a\ntool: pdf@>=9.2", tools).tool_version == "10.0"
 
 
 def test_a_version_without_numbers_is_only_equal_to_itself():
     tools = ToolRegistry()
-    tools.register(Tool("pdf", {"type": "object"}, None, lambda: {}, version="nightly", effects="none"))
+    tools.register(Tool("pdf", {"type": "object"}, None, dict, version="nightly", effects="none"))
     assert compiled("name: a\ntool: pdf@nightly", tools).tool_version == "nightly"
     assert problem("name: a\ntool: pdf@>=1", tools)[0] == "ToolVersion"
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from agent_infra.actions.language.compiling import compile_contracts
 from agent_infra.actions.language.contract import Contract
+from agent_infra.actions.language.domains import LOWER, UPPER
 from agent_infra.actions.language.parameters import property_schemas
 from agent_infra.actions.tools import Tool
 from agent_infra.documents import parse_documents
@@ -70,18 +71,19 @@ def _lines(tool: Tool) -> Iterator[str]:
 
 def _kind(schema: Mapping[str, Any]) -> str:
     """What a parameter is, in a few words."""
-    if isinstance(schema.get("enum"), list):
-        return "one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
     types: Any = schema.get("type", "any")
-    parts = [str(types) if isinstance(types, str) else " or ".join(map(str, types))]
-    if isinstance(schema.get("anyOf"), list):
-        parts = [" or ".join(_kind(part) for part in cast("list[dict[str, Any]]", schema["anyOf"]))]
-    if isinstance(schema.get("items"), dict):
-        parts.append(f"of {_kind(schema['items'])}")
-    parts += [f"{word} {schema[word]}" for word in ("minimum", "maximum", "minItems", "maxItems") if word in schema]
+    kind = types if isinstance(types, str) else " or ".join(map(str, types))
+    if isinstance(schema.get("enum"), list):
+        kind = "one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
+    elif isinstance(schema.get("anyOf"), list):
+        kind = " or ".join(_kind(part) for part in cast("list[dict[str, Any]]", schema["anyOf"]))
+    elif isinstance(schema.get("items"), dict):
+        items = _kind(schema["items"])
+        kind += f" of ({items})" if ", " in items else f" of {items}"
+    parts = [kind, *(f"{word} {schema[word]}" for word in (*LOWER, *UPPER) if word in schema)]
     if "default" in schema:
         parts.append(f"default {json.dumps(schema['default'], ensure_ascii=False)}")
-    return " ".join(parts)
+    return ", ".join(parts)
 
 
 def _comment(text: Any, indent: str = "") -> Iterator[str]:
