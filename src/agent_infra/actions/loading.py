@@ -18,7 +18,6 @@ from agent_infra.actions.language import (
     compile_actions,
     log_warning,
 )
-from agent_infra.actions.language.cache import schemas_print
 from agent_infra.actions.tools import ToolRegistry
 from agent_infra.content import fingerprint
 from agent_infra.documents import Document, read_text, survey_documents
@@ -110,7 +109,7 @@ class ActionFiles:
         schemas = self._schemas
         return ProgramCache.key(
             [(source.file, source.text.encode()) for source in sources],
-            schemas_print({name: schemas.get(name).hash for name in schemas.names()}),
+            " ".join(f"{name} {schemas.get(name).hash}" for name in schemas.names()),
             " ".join(sorted(contract.hash for contract in contracts.values())),
             fingerprint({name: source.text for name, source in templates.items()}) if templates else "",
         )

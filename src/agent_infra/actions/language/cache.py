@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -31,6 +31,10 @@ MOST: Final = 512
 """Entries that a folder keeps; beyond that the oldest go."""
 _SUM: Final = 32
 _log = get_logger(__name__)
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -72,10 +76,11 @@ class ProgramCache:
     def key(files: Iterable[tuple[str | None, bytes]], *others: str) -> str:
         """The name of what compiling some files against something gives."""
         whole = sha256(f"{__version__} {FORMAT}".encode())
-        for part in others:
-            whole.update(len(part).to_bytes(8, "big") + part.encode())
+        for text in others:
+            _take(whole, text.encode())
         for name, content in files:
-            whole.update(sha256((name or "").encode()).digest() + sha256(content).digest())
+            _take(whole, (name or "").encode())
+            _take(whole, content)
         return whole.hexdigest()
 
     def get(self, key: str, tools: Tools) -> Kept | None:
@@ -146,6 +151,7 @@ class ProgramCache:
         return known[1]
 
 
-def schemas_print(hashes: Mapping[str, str]) -> str:
-    """One text for the schemas of all declared node types."""
-    return sha256("\0".join(f"{name} {hash}" for name, hash in sorted(hashes.items())).encode()).hexdigest()
+def _take(whole: _Hash, part: bytes) -> None:
+    """Hash a part with its length, so that no two lists of parts give the same bytes."""
+    whole.update(b"%d:" % len(part))
+    whole.update(part)
