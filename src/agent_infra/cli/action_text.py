@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from agent_infra.actions import Contract
 from agent_infra.actions.language import Open
@@ -92,7 +92,7 @@ def _kind(schema: dict[str, Any]) -> str:
 
 def _said(value: Any) -> str:
     if isinstance(value, dict):
-        parts = {name: item for name, item in value.items() if item not in (None, {}, [])}
+        parts = {name: item for name, item in cast("dict[str, Any]", value).items() if item not in (None, {}, [])}
         return ", ".join(f"{name} {_json(item)}" for name, item in parts.items())
     return "" if value is None else str(value)
 

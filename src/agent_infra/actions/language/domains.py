@@ -15,6 +15,8 @@ UPPER: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems")
 _OTHER: Final = ("multipleOf", "pattern", "format", "uniqueItems")
 KEYWORDS: Final = ("enum", "choices", "description", "items", "properties", *LOWER, *UPPER, *_OTHER)
 """`choices` is `enum` by another name; `items` and `properties` hold domains of a list's items and an object's fields."""
+_KEPT: Final = 1024
+_validators: Final[dict[int, tuple[Mapping[str, Any], jsonschema_rs.Validator]]] = {}
 _OWN: Final = ("enum", "description", "default")
 _PAIRS: Final = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
 
@@ -46,8 +48,21 @@ def fitting(schema: Mapping[str, Any], domain: Mapping[str, Any]) -> dict[str, A
 
 def schema_problems(schema: Mapping[str, Any], value: JsonValue) -> list[str]:
     """What is wrong with a value under a schema: `<pointer>: <reason>` each."""
-    validator = jsonschema_rs.validator_for(dict(schema), offline=True, validate_formats=True)
+    validator = validator_of(schema)
+    if validator.is_valid(value):
+        return []
     return [f"{_pointer(error.instance_path)}: {error.message}" for error in validator.iter_errors(value)]
+
+
+def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
+    """A schema's validator; that of a schema that was asked for lately is kept. Schemas are never changed in place."""
+    known = _validators.get(id(schema))
+    if known is None or known[0] is not schema:
+        if len(_validators) >= _KEPT:
+            _validators.clear()
+        made = jsonschema_rs.validator_for(dict(schema), offline=True, validate_formats=True)
+        known = _validators[id(schema)] = (schema, made)
+    return known[1]
 
 
 def _pointer(path: list[str | int]) -> str:

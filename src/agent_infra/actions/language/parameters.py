@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
 
 import jsonschema_rs
 
 from agent_infra.actions.language.domains import fitting, narrow, schema_problems
-from agent_infra.content import JsonValue
+from agent_infra.content import JsonValue, json_bytes
 from agent_infra.expressions import Evaluation, Template
+
+_KEPT: Final = 64
+"""Domains of one parameter whose schemas are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class Open:
     template: Template
     required: bool
     default: Template | None = None
+    _known: dict[bytes, tuple[dict[str, Any] | None, str | None]] = field(
+        default_factory=dict[bytes, "tuple[dict[str, Any] | None, str | None]"], init=False, repr=False, compare=False
+    )
 
     @property
     def templates(self) -> tuple[Template, ...]:
@@ -46,7 +52,10 @@ class Open:
         return (self.template,) if self.default is None else (self.template, self.default)
 
     def narrowed(self, bindings: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
-        """The schema of what may be chosen on these bindings; or None and the reason why there is none."""
+        """The schema of what may be chosen on these bindings; or None and the reason why there is none.
+
+        Equal domains give the same schema, which is not to be changed.
+        """
         found = self.template.resolve(bindings)
         if found.error is not None:
             return None, found.error
@@ -54,6 +63,15 @@ class Open:
         default = self.default.resolve(bindings) if self.default is not None else None
         if default is not None and default.error is None:
             domain = {**domain, "default": default.value}
+        key = json_bytes(domain)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            known = self._known[key] = self._narrow(domain)
+        return known
+
+    def _narrow(self, domain: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
         try:
             return narrow(self.schema, fitting(self.schema, domain)), None
         except (jsonschema_rs.ValidationError, ValueError) as error:
