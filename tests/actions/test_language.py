@@ -285,6 +285,10 @@ def test_meaning_changes_the_hash(tools, old, new):
     assert compiled(WEATHER.replace(old, new), tools).hash != compiled(WEATHER, tools).hash
 
 
+def test_a_hash_that_a_run_recorded_stays_what_it_was(tools):
+    assert compiled(WEATHER, tools).hash == "a4f40b8c3bde0216"
+
+
 def test_the_tool_is_part_of_the_meaning(tools):
     hashes = {compiled(WEATHER, tools).hash}
     for change in (

@@ -235,6 +235,18 @@ def test_the_whole_project_is_drawn(quick: Command, project: Path) -> None:
     assert sum("[[" in line for line in lines) == 3, "each tool once"
 
 
+def test_one_file_is_drawn_with_what_it_takes_from_the_project(quick: Command, project: Path) -> None:
+    (project / "new.yaml").write_text(PAY.replace("pay_bill", "new") + "use: careful\n", encoding="utf-8")
+    drawn = quick("action", "graph", "new.yaml")
+    assert drawn.returncode == 0, drawn.stderr
+    assert '"report"' in drawn.stdout
+    assert "parse_report" not in drawn.stdout
+    (project / "new.yaml").write_text("name: new\ntool: nothing\n", encoding="utf-8")
+    wrong = quick("action", "graph", "new.yaml")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "new.yaml:2:7" in wrong.stderr
+
+
 def test_one_file_is_drawn_and_its_labels_hold_nothing_but_text(quick: Command, project: Path) -> None:
     (project / "a.yaml").write_text(
         "name: a\ntool: refund\nparams: {receipt: x}\npreconditions: ['state.nodes[\"a<b>&`#\"].x == 1']\n",

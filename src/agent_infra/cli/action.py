@@ -17,8 +17,8 @@ from agent_infra.actions import Contract
 from agent_infra.actions.language import scaffold
 from agent_infra.cli.action_text import contract_data, contract_text, mermaid
 from agent_infra.cli.common import HomeOption, JsonOption, print_json
-from agent_infra.config import default_home, find_project
-from agent_infra.errors import ContractErrors, NotOwner, Problem
+from agent_infra.config import Project, default_home, find_project
+from agent_infra.errors import ContractErrors, NotOwner, Problem, StoreLocked
 
 action_commands = typer.Typer(help="Action contracts.", no_args_is_help=True)
 PathArgument = Annotated[Path, typer.Argument(help="An action file, or a folder of them.")]
@@ -34,17 +34,27 @@ def _workshop(home: Path | None, *, actions: bool) -> Generator[Infra]:
     project = find_project()
     trimmed = replace(project, actions=project.actions if actions else None, rules=None, knowledge=None, sources={})
     path = home or default_home(project)
-    if path.is_dir():
-        with Infra.open(path, project=trimmed) as infra:
-            try:
-                _ = infra.actions
-            except NotOwner:
-                pass
-            else:
-                yield infra
-                return
-    with tempfile.TemporaryDirectory(prefix="agent-infra-") as folder, Infra.open(folder, project=trimmed) as infra:
-        yield infra
+    infra = _owned(path, trimmed) if path.is_dir() else None
+    if infra is not None:
+        with infra:
+            yield infra
+        return
+    with tempfile.TemporaryDirectory(prefix="agent-infra-") as folder, Infra.open(folder, project=trimmed) as passing:
+        yield passing
+
+
+def _owned(home: Path, project: Project) -> Infra | None:
+    """A home, opened; None where another process has it."""
+    try:
+        infra = Infra.open(home, project=project)
+    except StoreLocked:
+        return None
+    try:
+        _ = infra.actions
+    except NotOwner:
+        infra.close()
+        return None
+    return infra
 
 
 @action_commands.command("check")
@@ -104,7 +114,10 @@ def draw_actions(
         if path == "all":
             contracts: list[Contract] = [infra.actions.get(name) for name in infra.actions.names()]
         else:
-            contracts = infra.actions.load(Path(path))
+            found = infra.actions.check(Path(path), beside=find_project().actions)
+            if found.problems:
+                raise ContractErrors(found.problems)
+            contracts = found.contracts
     print(mermaid(contracts))
 
 

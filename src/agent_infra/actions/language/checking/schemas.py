@@ -164,6 +164,8 @@ def _plain(schema: Any, root: Any, *, whole: bool = True) -> Mapping[str, Any] |
     """A schema with `$ref`s followed and the null of an optional taken away (`whole`); None where it doesn't tell."""
     here, seen = schema, 0
     while isinstance(here, dict) and "$ref" in here and seen < _FOLLOWED:
+        if any(word in here for word in (*_UNCLEAR, "properties", "additionalProperties", "anyOf", "oneOf")):
+            return None  # both would hold
         seen += 1
         here = _target(root, str(cast("dict[str, Any]", here)["$ref"]))
     if not isinstance(here, dict):
