@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from agent_infra import background
 from agent_infra.actions import ActionLibrary, EvidenceStore, Orchestrator, ToolRegistry
 from agent_infra.actions.executors import ExecutorPool, LocalExecutor, ProcessExecutor
+from agent_infra.actions.language import ProgramCache, cache_folder
 from agent_infra.clock import Clock, new_ulid
 from agent_infra.config import Project, Settings, default_home, find_project, load_settings
 from agent_infra.documents import read_documents
@@ -127,7 +128,8 @@ class Infra:
         self.evidence = EvidenceStore(self.blobs)
         self._pool = ExecutorPool([LocalExecutor(), ProcessExecutor(memory_limit_mb=self.settings.memory_limit_mb)])
         orchestrator = Orchestrator(self.engine, self.tools, self._pool, self.evidence)
-        self.actions = ActionLibrary(self.tools, orchestrator, self.evidence)
+        programs = ProgramCache(cache_folder(self.home))
+        self.actions = ActionLibrary(self.tools, orchestrator, self.evidence, schemas=self.schemas, cache=programs)
         self.weaver = RewardWeaver(WeaverParts(self.engine, self.blobs))
         self.knowledge = KnowledgeBase()
         root = self.project.root

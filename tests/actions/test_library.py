@@ -241,6 +241,82 @@ def test_files_folders_and_texts_load_alike(infra: Infra, said: list[Any], tmp_p
     assert by_text[0].file is None
 
 
+def test_a_folder_is_a_library_with_all_below_it(infra: Infra, said: list[Any], tmp_path: Path) -> None:
+    deep = tmp_path / "动作" / "a" / "b"
+    deep.mkdir(parents=True)
+    (deep / "one.yaml").write_text(GREET.replace("greet", "deep") + "use: polite\n", encoding="utf-8")
+    (deep / ".hidden.yaml").write_text("no: action\n")
+    (deep / "notes.txt").write_text("no: action\n")
+    (tmp_path / "动作" / "two.yml").write_text("template: polite\ntimeout: 3s\n", encoding="utf-8")
+    (contract,) = infra.actions.load(tmp_path / "动作")
+    assert (contract.name, contract.timeout.total) == ("deep", 3)
+
+
+def test_two_actions_of_one_name_are_told_with_both_places(infra: Infra, said: list[Any], tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        (tmp_path / "x" / name).write_text(GREET, encoding="utf-8")
+    with pytest.raises(ContractErrors) as caught:
+        infra.actions.load(tmp_path / "x")
+    (problem,) = caught.value.problems
+    assert problem.file == str(tmp_path / "x" / "b.yaml")
+    assert f"{tmp_path / 'x' / 'a.yaml'}:2" in problem.message
+
+
+def test_a_later_load_may_use_an_earlier_ones_template(infra: Infra, said: list[Any], tmp_path: Path) -> None:
+    infra.actions.load("template: polite\ntimeout: 3s\n")
+    (contract,) = infra.actions.load(GREET + "use: polite\n")
+    assert contract.timeout.total == 3
+    with pytest.raises(ContractErrors):
+        infra.actions.load("name: a\ntool: say\nuse: politer\n")
+
+
+def test_a_file_that_is_no_text_is_told_beside_the_others_problems(
+    infra: Infra, said: list[Any], tmp_path: Path
+) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.yaml").write_bytes(b"name: \xff\n")
+    (tmp_path / "x" / "b.yaml").write_text("name: b\n")
+    with pytest.raises(ContractErrors) as caught:
+        infra.actions.load(tmp_path / "x")
+    assert {problem.code for problem in caught.value.problems} == {"NotYaml", "KeyMissing"}
+
+
+def test_a_declared_type_is_known_to_the_checks(infra: Infra, said: list[Any]) -> None:
+    infra.schemas.register("profile", {"type": "object", "properties": {"name": {}}, "additionalProperties": False})
+    with pytest.raises(ContractErrors) as caught:
+        infra.actions.load(GREET.replace("user_intent.data.name", "profile.nmae"))
+    assert [problem.code for problem in caught.value.problems] == ["FieldUnknown"]
+
+
+def test_a_default_is_what_the_tool_is_called_with(infra: Infra, graph: StateGraph, said: list[Any]) -> None:
+    infra.actions.load(GREET.replace("times: {open: {}}", "times: {open: {default: 2, maximum: 3}}"))
+    result = infra.actions.execute({"tool": "greet", "params": {"tone": "热情"}}, graph)
+    assert result.ok
+    assert said[-1]["times"] == 2
+    assert graph.node(result.event_id).data["params"]["times"] == 2
+
+
+def test_a_default_that_a_condition_refuses_must_be_overruled(infra: Infra, graph: StateGraph, said: list[Any]) -> None:
+    tone = "tone: {open: {enum: [热情, 冷淡], default: 冷淡}}"
+    text = GREET.replace("tone: {open: {enum: [热情, 冷淡]}}", tone) + "preconditions: [\"params.tone == '热情'\"]\n"
+    infra.actions.load(text)
+    space = infra.actions.space(graph)
+    (schema,) = space.json_schema()["anyOf"]
+    assert schema["properties"]["params"]["required"] == ["tone"]
+    assert not space.validate({"tool": "greet", "params": {}}).ok
+    assert infra.actions.execute({"tool": "greet", "params": {"tone": "热情"}}, graph).ok
+    assert infra.actions.execute({"tool": "greet", "params": {}}, graph).status == "refused"
+
+
+def test_an_implied_contract_is_made_once_for_a_tool(infra: Infra) -> None:
+    infra.tools.register(Tool("free", OBJECT, None, lambda **_: {}, effects="none"))
+    assert infra.actions.get("free") is infra.actions.get("free")
+    before = infra.actions.get("free").hash
+    infra.tools.register(Tool("free", OBJECT | {"title": "x"}, None, infra.tools.get("free").run, effects="none"))
+    assert infra.actions.get("free").hash != before
+
+
 def test_an_absent_file_is_missing(infra: Infra, tmp_path: Path) -> None:
     with pytest.raises(FileMissing):
         infra.actions.load(tmp_path / "没有.yaml")

@@ -238,3 +238,10 @@ def test_negative_zero_and_large_floats_survive():
     data = one("a: -0.0\nb: 1.7976931348623157e308").data
     assert math.copysign(1, data["a"]) == -1
     assert data["b"] == 1.7976931348623157e308
+
+
+def test_a_character_that_yaml_has_not_is_shown_at_its_place():
+    with pytest.raises(DocumentErrors) as caught:
+        parse_documents('城市: ok\n备注: "北\x7f京"\n', "a.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (2, 7)

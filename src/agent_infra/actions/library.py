@@ -9,22 +9,44 @@ from typing import Any
 
 from agent_infra import background
 from agent_infra.actions.evidence import EvidenceStore
-from agent_infra.actions.language import compile_contracts, implied_contract
-from agent_infra.actions.language.contract import Contract
+from agent_infra.actions.language import (
+    Compiled,
+    Contract,
+    NodeSchemas,
+    ProgramCache,
+    compile_contracts,
+    implied_contract,
+)
+from agent_infra.actions.loading import ActionFiles, Source
 from agent_infra.actions.orchestrator import OnCall, OnReceipt, Orchestrator
 from agent_infra.actions.result import ActionResult
 from agent_infra.actions.space import SPEC_KEYS, ActionSpace, action_space
-from agent_infra.actions.tools import ToolRegistry
-from agent_infra.documents import Document, parse_documents, read_text, survey_documents
-from agent_infra.errors import ContractDrift, ContractUnknown, NodeUnknown, Problem, SpecInvalid
+from agent_infra.actions.tools import Tool, ToolRegistry
+from agent_infra.documents import Document, parse_documents
+from agent_infra.errors import ContractDrift, ContractErrors, ContractUnknown, NodeUnknown, SpecInvalid
 from agent_infra.state import Node, StateGraph
 
 
 class ActionLibrary:
-    """The contracts of a home."""
+    """The contracts of a home.
 
-    def __init__(self, tools: ToolRegistry, orchestrator: Orchestrator, evidence: EvidenceStore) -> None:
+    schemas   the declared node types, against which references are checked; none unless given
+    cache     keeps compiled programs; nothing is kept unless given
+    """
+
+    def __init__(
+        self,
+        tools: ToolRegistry,
+        orchestrator: Orchestrator,
+        evidence: EvidenceStore,
+        *,
+        schemas: NodeSchemas | None = None,
+        cache: ProgramCache | None = None,
+    ) -> None:
         self._tools = tools
+        self._files = ActionFiles(tools, schemas, cache)
+        self._templates: dict[str, Source] = {}
+        self._implied: dict[str, tuple[Tool, Contract]] = {}
         self._orchestrator = orchestrator
         self._evidence = evidence
         self._contracts: dict[str, Contract] = {}
@@ -32,31 +54,37 @@ class ActionLibrary:
     # -- contracts ---------------------------------------------------------------------------------
 
     def load(self, path_or_text: str | Path) -> list[Contract]:
-        """Compile and add contracts: a file, a folder of YAML files, or YAML text. All of it is added, or nothing.
+        """Compile and add contracts: a file, a folder with the YAML files below it, or YAML text. All of it is added, or
+        nothing. A contract or template replaces the one of its name from an earlier load.
 
-        Raises FileMissing, DocumentErrors, ContractErrors, ToolUnknown.
+        Raises FileMissing, ContractErrors, ToolUnknown.
         """
-        documents, problems = _survey(path_or_text)
-        contracts = compile_contracts(documents, self._tools, problems)
+        contracts, templates = self._files.load(path_or_text, self._contracts, self._templates)
         self._contracts.update({contract.name: contract for contract in contracts})
+        self._templates.update(templates)
         return contracts
+
+    def check(self, path_or_text: str | Path, beside: str | Path | None = None) -> Compiled:
+        """Compile without adding, and without raising for what is wrong: contracts, problems, warnings.
+
+        `beside` is a folder whose actions and templates may be named. Raises FileMissing.
+        """
+        return self._files.check(path_or_text, beside)
 
     def compile(self, documents: Sequence[Document]) -> list[Contract]:
         """Compile contracts without adding them. Raises ContractErrors with every problem, ToolUnknown."""
-        return compile_contracts(documents, self._tools)
+        return self._files.compile(documents, self._contracts, self._templates)
 
     def recompile(self, name: str, source: str, hash: str) -> Contract:
         """A contract from the source that a run recorded. Raises ContractDrift where it no longer means the same."""
-        contracts = self.compile(parse_documents(source))
+        try:
+            contracts = compile_contracts(parse_documents(source), self._tools)
+        except ContractErrors as error:
+            raise _drifted(name, str(error.problems[0].message), hash, None) from error
         now = next((contract.hash for contract in contracts if contract.name == name), None)
         found = next((contract for contract in contracts if contract.hash == hash), None)
         if found is None:
-            raise ContractDrift(
-                f"action {name!r} no longer means what it meant when the run began",
-                why="its tool's version or schemas have changed since",
-                mend="Bring the tool back to its former version, or start the goal anew.",
-                facts={"recorded": hash, "now": now},
-            )
+            raise _drifted(name, "its tool's version or schemas have changed since", hash, now)
         return found
 
     def get(self, name: str) -> Contract:
@@ -68,7 +96,7 @@ class ActionLibrary:
         if len(of_tool) == 1:
             return of_tool[0]
         if not of_tool and name in self._tools:
-            return implied_contract(self._tools.get(name))
+            return self._implied_contract(self._tools.get(name))
         near = difflib.get_close_matches(name, self.names(), n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.names()) or 'none'}."
         several = f"{len(of_tool)} actions use the tool {name!r}; name one of them" if of_tool else None
@@ -78,6 +106,12 @@ class ActionLibrary:
         """The names that can be executed: loaded contracts, and tools without one."""
         covered = {contract.tool for contract in self._contracts.values()}
         return sorted({*self._contracts, *(name for name in self._tools.names() if name not in covered)})
+
+    def _implied_contract(self, tool: Tool) -> Contract:
+        known = self._implied.get(tool.name)
+        if known is None or known[0] is not tool:
+            known = self._implied[tool.name] = (tool, implied_contract(tool))
+        return known[1]
 
     # -- what is legal -----------------------------------------------------------------------------
 
@@ -170,11 +204,10 @@ def _spec_problem(spec: Mapping[str, Any]) -> str | None:
     return None if sure is None or is_number else f"`confidence` must be a number from 0 to 1, not {sure!r}"
 
 
-def _survey(path_or_text: str | Path) -> tuple[list[Document], list[Problem]]:
-    """The documents of a file, a folder or a text, and what is wrong with their YAML."""
-    if isinstance(path_or_text, str) and "\n" in path_or_text:
-        return survey_documents(path_or_text)
-    path = Path(path_or_text)
-    files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
-    surveyed = [survey_documents(read_text(file), str(file)) for file in files]
-    return [each for documents, _ in surveyed for each in documents], [each for _, found in surveyed for each in found]
+def _drifted(name: str, why: str, recorded: str, now: str | None) -> ContractDrift:
+    return ContractDrift(
+        f"action {name!r} no longer means what it meant when the run began",
+        why=why,
+        mend="Bring the tool back to its former version, or start the goal anew.",
+        facts={"recorded": recorded, "now": now},
+    )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from agent_infra import Infra, errors
+from agent_infra.cli.action import action_commands
 from agent_infra.cli.common import HomeOption, JsonOption, check_session, existing, print_json, reading
 from agent_infra.cli.project import run_demo, write_project
 from agent_infra.cli.state import state_commands
@@ -47,7 +48,6 @@ app = typer.Typer(
 )
 session_commands = typer.Typer(help="Sessions: what happened in them.", no_args_is_help=True)
 evidence_commands = typer.Typer(help="Evidence: what one execution left.", no_args_is_help=True)
-action_commands = typer.Typer(help="Action contracts.", no_args_is_help=True)
 config_commands = typer.Typer(help="Settings and folders.", no_args_is_help=True)
 app.add_typer(session_commands, name="session")
 app.add_typer(evidence_commands, name="evidence")
@@ -201,15 +201,7 @@ def verify_evidence(cid: str, home: HomeOption = None, as_json: JsonOption = Fal
     raise typer.Exit(0 if check.ok else 1)
 
 
-# -- actions, config -------------------------------------------------------------------------------
-
-
-@action_commands.command("check")
-def check_actions(path: Path, home: HomeOption = None) -> None:
-    """Compile an action file or folder and print every problem with its place; exit status 1 if there is one."""
-    with Infra.open(home) as infra:
-        for contract in infra.actions.load(path):
-            print(f"ok: {contract.name} ({contract.tool} {contract.tool_version}, contract {contract.hash})")
+# -- config ----------------------------------------------------------------------------------------
 
 
 @config_commands.command("show")

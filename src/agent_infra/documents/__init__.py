@@ -11,13 +11,14 @@ style are named: an unquoted `${…}` inside `{}` or `[]`, and an unquoted comma
     fields.py     typed values out of one
 """
 
-from agent_infra.documents.document import Document, Position
+from agent_infra.documents.document import Document, LayeredDocument, Position
 from agent_infra.documents.fields import Fields, did_you_mean, seconds_of
 from agent_infra.documents.reader import parse_documents, read_documents, read_text, survey_documents
 
 __all__ = [
     "Document",
     "Fields",
+    "LayeredDocument",
     "Position",
     "did_you_mean",
     "parse_documents",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent_infra.content import JsonValue
@@ -129,3 +130,53 @@ class Document:
                 at = found + 1
         past_end = offset >= len(node.raw or "")
         return self._whole.position(at if past_end else max(at - 1, node.at))
+
+
+class LayeredDocument(Document):
+    """A document that takes what it lacks from others, the nearest first; each part stands where it is written.
+
+    A mapping that several of them have holds the keys of all: of one key, the nearest document's value. All other
+    values are the nearest document's as a whole. `text` holds all of them, as documents of one stream.
+    """
+
+    __slots__ = ("_layers",)
+
+    def __init__(self, layers: Sequence[Document]) -> None:
+        own = layers[0]
+        super().__init__(own._root, own._whole, 0, 0)
+        self._layers = tuple(layers)
+        self.text = "\n---\n".join(layer.text for layer in layers)
+        self.data = _merged([layer.data for layer in layers])
+
+    def position(self, *path: str | int, key: bool = False) -> Position:
+        return self._layer(path).position(*path, key=key)
+
+    def raw(self, *path: str | int) -> str | None:
+        return self._layer(path).raw(*path)
+
+    def problem(
+        self,
+        code: str,
+        message: str,
+        *path: str | int,
+        key: bool = False,
+        hint: str | None = None,
+        offset: int | None = None,
+    ) -> Problem:
+        return self._layer(path).problem(code, message, *path, key=key, hint=hint, offset=offset)
+
+    def _layer(self, path: tuple[str | int, ...]) -> Document:
+        """The document that the value at a path is from; the nearest one for what none has."""
+        found = self._layers[0]
+        for depth in range(1, min(len(path), 2) + 1):
+            found = next((layer for layer in self._layers if layer._at(path[:depth]) is not None), found)
+        return found
+
+
+def _merged(layers: Sequence[JsonValue]) -> JsonValue:
+    whole: dict[str, JsonValue] = {}
+    for layer in reversed(layers):
+        for name, value in layer.items() if isinstance(layer, dict) else ():
+            below = whole.get(name)
+            whole[name] = {**below, **value} if isinstance(below, dict) and isinstance(value, dict) else value
+    return whole

@@ -254,7 +254,7 @@ class _Reader:
     def _unreadable(self, error: yaml.YAMLError | UnicodeEncodeError) -> str | None:
         """Report a syntax error. For an unquoted `${…}` in flow style, returns the text with it masked, to read on."""
         mark: yaml.Mark | None = getattr(error, "problem_mark", None)
-        at: int = mark.index if mark else getattr(error, "position", 0) or getattr(error, "start", 0)
+        at: int = mark.index if mark else self._offset(error)
         span = _unquoted_reference(self._readable, at)
         if span is None:
             reason: str | None = getattr(error, "problem", None) or getattr(error, "reason", None)
@@ -266,6 +266,15 @@ class _Reader:
         position, right = self._whole.position(start), f"'{text}'" if '"' in text else f'"{text}"'
         self._report("UnquotedReference", f"`{text}` inside {{}} or [] needs quotes", position, hint=f"write `{right}`")
         return self._readable[:start] + "_" * len(text) + self._readable[end:]
+
+    def _offset(self, error: Exception) -> int:
+        """Where a character is that can't be read: in characters, while the parser counts bytes."""
+        if isinstance(error, UnicodeEncodeError):
+            return error.start
+        found: int = getattr(error, "position", 0)
+        if _LOADER is yaml.SafeLoader:
+            return found
+        return len(self._readable.encode(errors="replace")[:found].decode(errors="ignore"))
 
     def _report(self, code: str, message: str, position: Position, *, hint: str | None = None) -> None:
         self.problems.append(self._whole.problem(code, message, position, hint))

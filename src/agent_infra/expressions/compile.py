@@ -24,31 +24,49 @@ _ARITHMETIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_", "-_", "size"})
 
 
 class Expression:
-    """A compiled expression. `reads` are the paths that it reads from its variables.
+    """A compiled expression. `reads` are the paths that it reads from its variables; `path`, where it is nothing but
+    a path, that one.
 
     `now` is a time: bind it to an aware datetime or ISO 8601 text. Bind every other variable to JSON values.
+
+    Get one from `compile_expression`. The constructor takes what that has found out before, nothing is checked again;
+    the engine then plans it when it is first evaluated.
     """
 
-    __slots__ = ("_boolean", "_environment", "_path", "_program", "_shape", "reads", "source")
+    __slots__ = ("_planned", "_shape", "boolean", "path", "reads", "source", "variables")
 
-    def __init__(self, source: str, environment: cel.Env, tree: Tree, reads: tuple[Path, ...], boolean: bool) -> None:
+    def __init__(
+        self,
+        source: str,
+        variables: tuple[str, ...],
+        reads: tuple[Path, ...],
+        *,
+        boolean: bool,
+        is_path: bool,
+    ) -> None:
         self.source = source
+        self.variables = variables
         self.reads = reads
-        self._boolean = boolean
-        self._environment = environment
-        self._program = environment.deserialize(write_tree(rewrite(tree)))
-        self._path = path_of(tree)
+        self.boolean = boolean
+        self.path = reads[0] if is_path else None
+        self._planned: cel.Expression | None = None
         self._shape = shape_of(reads)
 
     def evaluate(self, bindings: Mapping[str, Any]) -> Evaluation:
         """The value on these bindings, or why there is none: a field is absent, types don't fit, … Never raises."""
         try:
-            found = self._read(bindings) if self._path else self._calculate(bindings)
+            found = self._read(bindings) if self.path else self._calculate(bindings)
         except Exception as error:  # noqa: BLE001  (whatever the bindings hold, the answer is "no value, because")
             return Evaluation(error=str(error))
-        if self._boolean and found.ok and not isinstance(found.value, bool):
+        if self.boolean and found.ok and not isinstance(found.value, bool):
             return Evaluation(error=f"it gives {describe(found.value)}, not true or false")
         return found
+
+    def plan(self, tree: Tree | None = None) -> cel.Expression:
+        """Have the engine plan it, from its source's tree unless that is at hand."""
+        environment = _environment(self.variables)
+        self._planned = environment.deserialize(write_tree(rewrite(tree or _parse(environment, self.source))))
+        return self._planned
 
     def values(self, bindings: Mapping[str, Any]) -> dict[str, JsonValue]:
         """What it reads on these bindings, by path as written; absent paths are left out."""
@@ -62,9 +80,10 @@ class Expression:
         return Evaluation(value.isoformat() if isinstance(value, datetime) else value)
 
     def _calculate(self, bindings: Mapping[str, Any]) -> Evaluation:
-        activation = self._environment.Activation(engine_data(bindings, self._shape))
+        planned = self._planned or self.plan()
+        activation = _environment(self.variables).Activation(engine_data(bindings, self._shape))
         try:
-            result = self._program.eval(activation)
+            result = planned.eval(activation)
         except RuntimeError as error:
             return Evaluation(error=told(str(error), bindings, self.reads))
         if result.type() == cel.Type.ERROR:
@@ -84,7 +103,7 @@ def compile_expression(source: str, variables: Sequence[str], *, boolean: bool =
     names = tuple(variables)
     environment = _environment(names)
     checked_type = _check(environment, source, names)
-    tree = read_tree(environment.compile(source, disable_check=True).serialize())
+    tree = _parse(environment, source)
     try:
         reads = reads_of(tree)
     except ReadsWholeGraph as refused:
@@ -94,7 +113,13 @@ def compile_expression(source: str, variables: Sequence[str], *, boolean: bool =
     if boolean and _never_boolean(tree, checked_type):
         hint = "compare it, as in `… > 0` or `… != null`"
         raise expression_error([Fault("NotBoolean", "the condition is never true or false", source, 0, hint)])
-    return Expression(source, environment, tree, reads, boolean)
+    expression = Expression(source, names, reads, boolean=boolean, is_path=path_of(tree) is not None)
+    expression.plan(tree)
+    return expression
+
+
+def _parse(environment: cel.Env, source: str) -> Tree:
+    return read_tree(environment.compile(source, disable_check=True).serialize())
 
 
 @lru_cache(maxsize=256)

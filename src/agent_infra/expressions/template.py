@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from agent_infra.content import JsonValue, json_bytes
 from agent_infra.errors import ExpressionError
@@ -18,6 +18,8 @@ from agent_infra.expressions.compile import Expression, compile_expression
 from agent_infra.expressions.evaluation import Evaluation
 from agent_infra.expressions.faults import Fault, expression_error, faults_of
 from agent_infra.expressions.paths import Path, values_at
+
+Place: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,13 @@ class _Text:
 _Shape: TypeAlias = "bool | int | float | str | _Text | list[_Shape] | dict[str, _Shape] | None"
 
 
+class _Later:
+    """Stands for a shape that isn't compiled yet."""
+
+
+_LATER: Final = _Later()
+
+
 class _Unresolved(Exception):
     """A reference has no value; the message says why."""
 
@@ -37,24 +46,50 @@ class _Unresolved(Exception):
 class Template:
     """A compiled value.
 
-    `is_reference`: it holds at least one `${…}`. `is_text`: it is a text whatever the references give. `reads`: the
-    paths that the references read.
+    is_reference  it holds at least one `${…}`
+    is_text       it is a text whatever the references give
+    reads         the paths that the references read
+    paths         where in the value a text is nothing but a reference to a path, and which
+
+    Get one from `compile_template`. `Template.known` takes what that has found out before, and compiles again only when
+    it is first resolved.
     """
 
-    __slots__ = ("_shape", "is_reference", "is_text", "reads", "source")
+    __slots__ = ("_shape", "is_reference", "is_text", "paths", "reads", "source", "variables")
 
-    def __init__(self, source: JsonValue, shape: _Shape) -> None:
+    def __init__(self, source: JsonValue, variables: tuple[str, ...], shape: _Shape) -> None:
         expressions = list(_expressions(shape))
         self.source = source
+        self.variables = variables
         self.is_reference = bool(expressions)
         self.is_text = isinstance(shape, str) or (isinstance(shape, _Text) and len(shape.parts) > 1)
         self.reads: tuple[Path, ...] = tuple(dict.fromkeys(path for part in expressions for path in part.reads))
-        self._shape = shape
+        self.paths: tuple[tuple[Place, Path], ...] = tuple(_paths(shape, ()))
+        self._shape: _Shape | _Later = shape
+
+    @staticmethod
+    def known(
+        source: JsonValue,
+        variables: tuple[str, ...],
+        *,
+        is_reference: bool,
+        is_text: bool,
+        reads: tuple[Path, ...],
+        paths: tuple[tuple[Place, Path], ...],
+    ) -> Template:
+        """A template of which all is known that compiling it would find out. Nothing is checked again."""
+        template = Template.__new__(Template)
+        template.source, template.variables, template._shape = source, variables, _LATER
+        template.is_reference, template.is_text, template.reads, template.paths = is_reference, is_text, reads, paths
+        return template
 
     def resolve(self, bindings: Mapping[str, Any]) -> Evaluation:
         """The value on these bindings, or why there is none. Never raises."""
+        shape = self._shape
+        if isinstance(shape, _Later):
+            shape = self._shape = _compile(self.source, (), self.variables, [])
         try:
-            return Evaluation(_resolve(self._shape, bindings))
+            return Evaluation(_resolve(shape, bindings))
         except _Unresolved as reason:
             return Evaluation(error=str(reason))
 
@@ -76,7 +111,7 @@ def compile_template(value: JsonValue, variables: Sequence[str]) -> Template:
     shape = _compile(value, (), tuple(variables), faults)
     if faults:
         raise expression_error(faults)
-    return Template(value, shape)
+    return Template(value, tuple(variables), shape)
 
 
 # -- resolving ---------------------------------------------------------------------------------------------------------
@@ -120,6 +155,20 @@ def _expressions(shape: _Shape) -> Iterator[Expression]:
         case dict():
             for item in shape.values():
                 yield from _expressions(item)
+        case _:
+            return
+
+
+def _paths(shape: _Shape, place: Place) -> Iterator[tuple[Place, Path]]:
+    match shape:
+        case _Text(parts=(Expression(path=tuple() as path),)):
+            yield place, path
+        case list():
+            for index, item in enumerate(shape):
+                yield from _paths(item, (*place, index))
+        case dict():
+            for name, item in shape.items():
+                yield from _paths(item, (*place, name))
         case _:
             return
 

@@ -14,6 +14,8 @@ from agent_infra.actions.language.parameters import Given, Open, Parameter, equa
 from agent_infra.expressions import Evaluation, Expression, Path, Template
 
 Effects: TypeAlias = Literal["none", "idempotent", "once"]
+GIVEN: Final = ("state", "agent", "now")
+"""What a parameter's value may read."""
 BEFORE: Final = ("state", "params", "agent", "now")
 AFTER: Final = ("state", "params", "result", "agent", "now")
 
@@ -24,6 +26,33 @@ class Timeout:
 
     idle: float | None = None
     total: float | None = None
+
+
+RETRIED: Final = ("TimedOut", "ToolFailed", "WorkerDied")
+"""The failures after which a call is tried again where `retries` doesn't say which."""
+RETRIABLE: Final = (*RETRIED, "ToolOutOfMemory", "BadOutput", "ExecutorStopped", "OutputInvalid", "PostconditionFailed")
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a failed call is tried again.
+
+    times   further tries, at most
+    wait    seconds before each
+    on      the codes of the failures that are worth another try
+    """
+
+    times: int
+    wait: float = 1.0
+    on: tuple[str, ...] = RETRIED
+
+
+@dataclass(frozen=True, slots=True)
+class Compensation:
+    """The action that undoes this one, and what fills its open parameters; `params` and `result` are of this one."""
+
+    action: str
+    fill: Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +93,8 @@ class Contract:
     resources     what a call needs: cpu cores, memory_mb, gpu, …; the tool's own where the file says nothing
     effects       whether a repeated call does harm; `once` where neither file nor tool says
     refers        business keys, by which signals find the session
+    retries       what is tried again after a failure; None: nothing. Never with effects `once`
+    compensation  the action that undoes this one, where there is one
     hash          fingerprint of the meaning
     source        the YAML that compiles to an equal contract as long as the tool stays the same
     """
@@ -85,6 +116,8 @@ class Contract:
     hash: str
     source: str
     file: str | None
+    retries: Retries | None = None
+    compensation: Compensation | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Contract) and other.hash == self.hash
@@ -104,18 +137,20 @@ class Contract:
 
     @property
     def required_open(self) -> tuple[str, ...]:
-        """The open parameters that the tool can't do without."""
+        """The open parameters that the policy must choose: the tool can't do without, and they have no default."""
         return tuple(name for name, parameter in self.open.items() if parameter.required)
 
     @property
     def readings(self) -> tuple[Expression | Template, ...]:
         """All that is evaluated before the call: what to fetch from the graph for it."""
-        templates = [parameter.template for parameter in self.params.values()]
+        templates = [template for parameter in self.params.values() for template in parameter.templates]
         key = [] if self.result is None or self.result.key is None else [self.result.key]
         return (*templates, *self.preconditions, *self.refers.values(), *key)
 
     def resolve(self, bindings: Mapping[str, Any], fill: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """The call's parameters, open ones from `fill`; and what is wrong with them, each with its name."""
+        """The call's parameters, open ones from `fill` or their defaults; and what is wrong with them, each with its
+        name.
+        """
         params, problems = self.resolve_given(bindings)
         for name, value in fill.items():
             parameter = self.params.get(name)
@@ -127,6 +162,12 @@ class Contract:
             else:
                 problems += [f"/{name}{reason}" for reason in parameter.problems(value, bindings)]
                 params[name] = value
+        for name, parameter in self.open.items():
+            default = None if name in fill else parameter.default_on(bindings)
+            if default is not None and default.error is not None:
+                problems.append(f"/{name}: nothing was chosen, and {default.error}")
+            elif default is not None:
+                params[name] = default.value
         missing = [name for name in self.required_open if name not in fill]
         problems += [f"/{name}: it is left open, and nothing fills it" for name in missing]
         return {name: params[name] for name in self.params if name in params}, problems

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
 
 import jsonschema_rs
 
-from agent_infra.actions.schemas import pointer_of
-from agent_infra.content import JsonValue
-from agent_infra.expressions import Template
+from agent_infra.actions.language.domains import fitting, narrow, schema_problems
+from agent_infra.content import JsonValue, json_bytes
+from agent_infra.expressions import Evaluation, Template
 
-_RANGES: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_SIZES: Final = ("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems")
-DOMAIN_KEYWORDS: Final = ("enum", "choices", "description", *_RANGES, *_SIZES)
+_KEPT: Final = 64
+"""Domains of one parameter whose schemas are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,11 @@ class Given:
 
     template: Template
 
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """All that is resolved for it."""
+        return (self.template,)
+
 
 @dataclass(frozen=True, slots=True)
 class Open:
@@ -30,24 +34,46 @@ class Open:
 
     schema     the tool's own schema of it
     template   what the contract narrows that to, as JSON Schema keywords; may hold references
-    required   whether the tool can't do without it
+    required   whether a policy must choose: the tool can't do without it, and there is no default
+    default    what it is where the policy leaves it out; may hold references. Recorded like a chosen value
     """
 
     schema: Mapping[str, Any]
     template: Template
     required: bool
+    default: Template | None = None
+    _known: dict[bytes, tuple[dict[str, Any] | None, str | None]] = field(
+        default_factory=dict[bytes, "tuple[dict[str, Any] | None, str | None]"], init=False, repr=False, compare=False
+    )
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """All that is resolved for it."""
+        return (self.template,) if self.default is None else (self.template, self.default)
 
     def narrowed(self, bindings: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
-        """The schema of what may be chosen on these bindings; or None and the reason why there is none."""
+        """The schema of what may be chosen on these bindings; or None and the reason why there is none.
+
+        Equal domains give the same schema, which is not to be changed.
+        """
         found = self.template.resolve(bindings)
         if found.error is not None:
             return None, found.error
         domain = cast("dict[str, Any]", found.value)
-        if isinstance(domain.get("enum"), list):
-            fitting = [choice for choice in domain["enum"] if not schema_problems(self.schema, choice)]
-            domain = {**domain, "enum": fitting}
+        default = self.default.resolve(bindings) if self.default is not None else None
+        if default is not None and default.error is None:
+            domain = {**domain, "default": default.value}
+        key = json_bytes(domain)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            known = self._known[key] = self._narrow(domain)
+        return known
+
+    def _narrow(self, domain: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
         try:
-            return narrow(self.schema, domain), None
+            return narrow(self.schema, fitting(self.schema, domain)), None
         except (jsonschema_rs.ValidationError, ValueError) as error:
             return None, f"its domain {domain!r} is no schema: {error}"
 
@@ -56,36 +82,18 @@ class Open:
         schema, reason = self.narrowed(bindings)
         return [f": {reason}"] if schema is None else schema_problems(schema, value)
 
+    def default_on(self, bindings: Mapping[str, Any]) -> Evaluation | None:
+        """The default on these bindings, or why it can't be used; None where there is none."""
+        if self.default is None:
+            return None
+        found = self.default.resolve(bindings)
+        if found.error is not None:
+            return Evaluation(error=f"its default has no value: {found.error}")
+        wrong = self.problems(found.value, bindings)
+        return Evaluation(error=f"its default {found.value!r} can't be used{wrong[0]}") if wrong else found
+
 
 Parameter: TypeAlias = Given | Open
-
-
-def narrow(schema: Mapping[str, Any], domain: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema that both a tool's and a contract's keywords hold for. Raises ValidationError if it is none.
-
-    A contract's `enum` and `description` replace the tool's: its choices are checked one by one. Of other keywords that
-    stand in both, both hold.
-    """
-    twice = {name: domain[name] for name in domain if name in schema and name not in ("enum", "description")}
-    merged = {**schema, **{name: value for name, value in domain.items() if name not in twice}}
-    if twice:
-        merged["allOf"] = [*schema.get("allOf", []), twice]
-    if not isinstance(merged.get("enum", []), list):
-        raise ValueError(f"the choices must be a list, not {merged['enum']!r}")
-    if merged.get("enum") == []:
-        raise ValueError("there is nothing to choose from")
-    jsonschema_rs.validator_for(merged, offline=True)
-    return merged
-
-
-def schema_problems(schema: Mapping[str, Any], value: JsonValue) -> list[str]:
-    """What is wrong with a value under a schema: `<pointer>: <reason>` each."""
-    validator = jsonschema_rs.validator_for(dict(schema), offline=True, validate_formats=True)
-    return [f"{_pointer(error.instance_path)}: {error.message}" for error in validator.iter_errors(value)]
-
-
-def _pointer(path: list[str | int]) -> str:
-    return pointer_of(path) if path else ""
 
 
 def equal_json(a: JsonValue, b: JsonValue) -> bool:

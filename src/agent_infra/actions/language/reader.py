@@ -1,12 +1,11 @@
-"""The action language: from YAML documents to contracts, with every problem of all of them reported at once.
+"""Reading one document as a contract, with every problem of it.
 
-A file says which tool an action calls, where its parameters come from, and what must hold before and after. Nothing is
-guessed: a key, tool, parameter or name that isn't known is a problem with its place and what to write instead.
+A document says which tool an action calls, where its parameters come from, and what must hold before and after. Nothing
+is guessed: a key, tool, parameter or name that isn't known is a problem with its place and what to write instead.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,24 +14,30 @@ from typing import Any, Final, Literal, Protocol, cast
 from agent_infra.actions.language.contract import (
     AFTER,
     BEFORE,
+    RETRIABLE,
+    Compensation,
     ConfidenceRule,
     Contract,
     Effects,
     ResultNode,
+    Retries,
     Timeout,
     reads_params,
 )
 from agent_infra.actions.language.parameter_reader import ParameterReader
 from agent_infra.actions.language.parameters import Open, Parameter
+from agent_infra.actions.language.versions import bad_wish, fulfils
 from agent_infra.actions.tools import Tool
 from agent_infra.content import JsonValue, fingerprint
-from agent_infra.documents import Document, Fields, did_you_mean, parse_documents
-from agent_infra.errors import ContractErrors, ExpressionError, Problem, ToolUnknown
+from agent_infra.documents import Document, Fields, did_you_mean
+from agent_infra.errors import ExpressionError, Problem, ToolUnknown
 from agent_infra.expressions import Expression, Template, compile_expression, compile_template, problems_at
 from agent_infra.observability import get_logger
 
-_WHAT: Final = ("name", "tool", "params", "preconditions", "postconditions", "confidence")
-_HOW: Final = ("resources", "effects", "timeout", "result", "refers")
+_WHAT: Final = ("tool", "params", "preconditions", "postconditions", "confidence")
+_HOW: Final = ("resources", "effects", "timeout", "retries", "compensation", "result", "refers")
+ACTION_KEYS: Final = ("name", "use", *_WHAT, *_HOW)
+TEMPLATE_KEYS: Final = ("template", "use", *_WHAT, *_HOW)
 RESOURCES: Final = ("cpu", "memory_mb", "gpu", "gpu_memory_mb")
 EFFECTS: Final = ("none", "idempotent", "once")
 _NAME = re.compile(r"[\w.\-]{1,128}")
@@ -47,91 +52,51 @@ class Tools(Protocol):
         ...
 
 
-def compile_contracts(documents: Iterable[Document], tools: Tools, problems: Sequence[Problem] = ()) -> list[Contract]:
-    """The contracts of some documents, one each. `problems` are those that reading the documents has found already.
+def readable_name(fields: Fields, key: str) -> str | None:
+    """The name of an action or a template; None, and a problem, where there is none that can be one."""
+    if not fields.has(key):
+        fields.report("KeyMissing", f"an action needs `{key}`", hint=f"write `{key}: …`")
+        return None
+    name = fields.text(key)
+    if name is None or _NAME.fullmatch(name):
+        return name
+    hint = "a name is letters, digits, `_`, `-` and `.`, 128 at most"
+    fields.report("BadName", f"`{name}` can't be a name", key, hint=hint)
+    return None
 
-    Raises ContractErrors with all problems of all documents; ToolUnknown if nothing but tools is missing.
+
+class ActionReader:
+    """Reads one document.
+
+    fields    its problems, in `fields.problems`
+    warnings  what may well be meant otherwise, but is no mistake
+    missing   the tool that isn't there, as an error of its own
+    tool      the tool that it names
+    readings  the conditions and templates in it, each with its place
+    values    the templates of its parameters, each with its place and the schema of what stands there
     """
-    found = list(problems)
-    missing: list[ToolUnknown] = []
-    contracts: list[Contract] = []
-    places: dict[str, str] = {}
-    for document in documents:
-        reader = _ActionReader(document, tools)
-        contract = reader.read()
-        if contract is not None:
-            reader.check_once(contract.name, places)
-        found += [problem for problem in reader.fields.problems if not _is_echo(problem, problems)]
-        missing += reader.missing
-        if contract is not None:
-            contracts.append(contract)
-    if missing and all(problem.code == "ToolUnknown" for problem in found):
-        raise missing[0]
-    if found:
-        raise ContractErrors(_in_file_order(found))
-    return contracts
-
-
-def implied_contract(tool: Tool) -> Contract:
-    """The contract of a tool that no action file describes: all its parameters are open, nothing else is asked."""
-    (contract,) = compile_contracts(parse_documents(scaffold(tool)), _Just(tool))
-    return contract
-
-
-def scaffold(tool: Tool) -> str:
-    """An action file for a tool, to begin with: its implied contract written out."""
-    names = list(cast("dict[str, Any]", tool.input_schema.get("properties", {})))
-    lines = [f"name: {json.dumps(tool.name)}", f"tool: {json.dumps(tool.name)}"]
-    if names:
-        lines += ["params:", *(f"  {json.dumps(name, ensure_ascii=False)}: {{open: {{}}}}" for name in names)]
-    return "\n".join(lines) + "\n"
-
-
-def _is_echo(problem: Problem, earlier: Iterable[Problem]) -> bool:
-    """Whether a problem comes from the stand-in value of one that reading the YAML has found."""
-    return any(
-        (each.file, each.line) == (problem.file, problem.line)
-        and (each.column == problem.column or each.code == "FlowComma")
-        for each in earlier
-    )
-
-
-def _in_file_order(problems: Sequence[Problem]) -> list[Problem]:
-    files = list(dict.fromkeys(problem.file for problem in problems))
-    return sorted(problems, key=lambda each: (files.index(each.file), each.line or 0, each.column or 0))
-
-
-class _Just:
-    """One tool, whatever name is asked for."""
-
-    def __init__(self, tool: Tool) -> None:
-        self._tool = tool
-
-    def get(self, name: str) -> Tool:  # noqa: ARG002
-        return self._tool
-
-
-class _ActionReader:
-    """Reads one document. `fields.problems` collects what is wrong; `missing` the tools that are."""
 
     def __init__(self, document: Document, tools: Tools) -> None:
         self.fields = Fields(document, [])
-        self.missing: list[ToolUnknown] = []
-        self._parts: list[tuple[Expression | Template, tuple[str | int, ...]]] = []
+        self.warnings: list[Problem] = []
+        self.missing: ToolUnknown | None = None
+        self.tool: Tool | None = None
+        self.readings: list[tuple[Expression | Template, tuple[str | int, ...]]] = []
+        self.values: list[tuple[Template, tuple[str | int, ...], Mapping[str, Any]]] = []
         self._document = document
         self._tools = tools
 
     def read(self) -> Contract | None:
         """The contract, or None where there are problems."""
         fields = self.fields
-        if fields.mapping(known=(*_WHAT, *_HOW)) is None:
+        if fields.mapping(known=ACTION_KEYS) is None:
             return None
-        name = self._name()
-        tool = self._tool()
-        params = ParameterReader(fields, tool.input_schema).read() if tool else {}
+        name, tool = readable_name(fields, "name"), self._tool()
+        params = self._params(tool)
         before, after = self._conditions("preconditions", BEFORE), self._conditions("postconditions", AFTER)
         confidence, timeout = self._confidence(), self._timeout()
         resources, effects = self._resources(tool), self._effects(tool)
+        retries, compensation = self._retries(effects), self._compensation()
         result, refers = self._result(), self._refers()
         if not fields.has("params") or isinstance(fields.get("params"), dict):
             self._check_params_read()
@@ -156,48 +121,74 @@ class _ActionReader:
             hash="",
             source=self._document.text,
             file=self._document.file,
+            retries=retries,
+            compensation=compensation,
         )
         return replace(contract, hash=fingerprint(_meaning(contract, tool)))
 
-    def check_once(self, name: str, places: dict[str, str]) -> None:
-        """That no document before had the same action name."""
-        if name in places:
-            self.fields.report("DuplicateAction", f"the action {name!r} stands at {places[name]} too", "name")
-        places.setdefault(name, self.fields.place("name"))
+    def warn(
+        self, code: str, message: str, *path: str | int, hint: str | None = None, offset: int | None = None
+    ) -> None:
+        """Note what may be meant otherwise."""
+        self.warnings.append(self._document.problem(code, message, *path, hint=hint, offset=offset))
 
     # -- the tool ------------------------------------------------------------------------------------------------------
 
-    def _name(self) -> str | None:
-        name = self._required_text("name")
-        if name is None or _NAME.fullmatch(name):
-            return name
-        hint = "an action's name is letters, digits, `_`, `-` and `.`, 128 at most"
-        self.fields.report("BadName", f"`{name}` can't be an action's name", "name", hint=hint)
-        return None
-
-    def _required_text(self, key: str) -> str | None:
-        if self.fields.has(key):
-            return self.fields.text(key)
-        self.fields.report("KeyMissing", f"an action needs `{key}`", hint=f"write `{key}: …`")
-        return None
-
     def _tool(self) -> Tool | None:
-        name = self._required_text("tool")
+        name, wish = self._wanted_tool()
         if name is None:
             return None
         try:
-            return self._tools.get(name)
+            tool = self._tools.get(name)
         except ToolUnknown as unknown:
-            error = ToolUnknown(
+            self.missing = ToolUnknown(
                 unknown.what,
                 where=_place(self._document.problem("ToolUnknown", "", "tool")),
                 why=unknown.why,
                 mend=unknown.mend,
                 facts=unknown.facts,
             )
-        self.missing.append(error)
-        self.fields.report("ToolUnknown", f"{error.what}: {error.why}", "tool", hint=error.mend)
-        return None
+            self.fields.report("ToolUnknown", f"{unknown.what}: {unknown.why}", "tool", hint=unknown.mend)
+            return None
+        if wish is not None and not fulfils(tool.version, wish):
+            path = ("tool", "version") if self.fields.has("tool", "version") else ("tool",)
+            message = f"the tool `{name}` is there in version {tool.version}, not in `{wish}`"
+            hint = f"write `{name}@{tool.version}`, or bring the tool to the version that is meant"
+            self.fields.report("ToolVersion", message, *path, hint=hint)
+            return None
+        self.tool = tool
+        return tool
+
+    def _wanted_tool(self) -> tuple[str | None, str | None]:
+        """The tool's name, and the versions that it may have; None: any."""
+        fields, path = self.fields, ("tool",)
+        if not fields.has("tool"):
+            fields.report("KeyMissing", "an action needs `tool`", hint="write `tool: …`")
+            return None, None
+        if isinstance(fields.get("tool"), dict):
+            fields.mapping("tool", known=("name", "version"))
+            if not fields.has("tool", "name"):
+                fields.report("KeyMissing", "a tool needs its `name`", "tool", hint="write `name: …`")
+                return None, None
+            name = fields.text("tool", "name")
+            wish = fields.text("tool", "version") if fields.has("tool", "version") else None
+            path = ("tool", "version")
+        else:
+            name, sign, wish = (fields.text("tool") or "").partition("@")
+            wish = wish if sign else None
+        wrong = bad_wish(wish) if wish is not None else None
+        if wrong is not None:
+            fields.report("BadVersion", wrong, *path, hint="write `1.2.0` for one version, or bounds as in `>=1.2, <2`")
+            return None, None
+        return name or None, wish
+
+    def _params(self, tool: Tool | None) -> dict[str, Parameter]:
+        if tool is None:
+            return {}
+        reader = ParameterReader(self.fields, tool.input_schema)
+        params = reader.read()
+        self.values += reader.templates
+        return params
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
@@ -208,29 +199,30 @@ class _ActionReader:
             try:
                 if source is not None:
                     found.append(compile_expression(source, variables))
-                    self._parts.append((found[-1], (key, index)))
+                    self.readings.append((found[-1], (key, index)))
             except ExpressionError as error:
                 self.fields.problems += problems_at(error, self._document, key, index)
         return tuple(found)
 
-    def _template(self, variables: Sequence[str], *path: str | int) -> Template | None:
+    def _text_template(self, variables: Sequence[str], *path: str | int) -> Template | None:
         text = self.fields.text(*path)
-        if text is None:
-            return None
+        return None if text is None else self._template(text, variables, *path)
+
+    def _template(self, value: JsonValue, variables: Sequence[str], *path: str | int) -> Template | None:
         try:
-            template = compile_template(text, variables)
+            template = compile_template(value, variables)
         except ExpressionError as error:
             self.fields.problems += problems_at(error, self._document, *path)
             return None
-        self._parts.append((template, path))
+        self.readings.append((template, path))
         return template
 
     def _check_params_read(self) -> None:
         """That what conditions and templates read of `params` is a parameter of the action."""
         written = cast("dict[str, JsonValue]", self.fields.get("params") or {})
-        for part, path in self._parts:
+        for part, path in self.readings:
             for name in sorted(reads_params(part.reads) - written.keys()):
-                offset = max(0, str(part.source).find(f"params.{name}"))
+                offset = max(0, part.source.find(f"params.{name}")) if isinstance(part.source, str) else None
                 message = f"the action has no parameter `{name}`"
                 self.fields.report("ParamUnknown", message, *path, hint=did_you_mean(name, written), offset=offset)
 
@@ -303,6 +295,48 @@ class _ActionReader:
             self.fields.report("BadDuration", "a time limit is more than 0", *path)
         return seconds
 
+    def _retries(self, effects: Effects) -> Retries | None:
+        fields = self.fields
+        if not fields.has("retries"):
+            return None
+        written = isinstance(fields.get("retries"), dict)
+        if written and fields.mapping("retries", known=("times", "wait", "on")) is None:
+            return None
+        if written and not fields.has("retries", "times"):
+            fields.report("KeyMissing", "retries need `times`", "retries", hint="write `times: 2`")
+            return None
+        path = ("retries", "times") if written else ("retries",)
+        times = fields.number(*path, low=1, high=100)
+        if times is not None and not times.is_integer():
+            fields.report("WrongType", "`retries` must be a whole number of further tries", *path)
+        retries = Retries(int(times or 1))
+        if fields.has("retries", "wait"):
+            retries = replace(retries, wait=fields.seconds("retries", "wait") or 0.0)
+        if fields.has("retries", "on"):
+            count = range(len(fields.sequence("retries", "on")))
+            on = [fields.choice(RETRIABLE, "retries", "on", index) for index in count]
+            retries = replace(retries, on=tuple(word for word in on if word is not None))
+            if not count and isinstance(fields.get("retries", "on"), list):
+                fields.report("BadRetries", "`on` names no failure", "retries", "on", hint=f"write [{RETRIABLE[0]}]")
+        if effects == "once" and fields.get("effects") in (None, "once"):
+            message = "an action with the effects `once` is never repeated"
+            hint = "say `effects: idempotent` where a repeated call does no harm, or leave `retries` out"
+            fields.report("RetriesOnce", message, "retries", key=True, hint=hint)
+        return retries
+
+    def _compensation(self) -> Compensation | None:
+        fields = self.fields
+        if not fields.has("compensation") or fields.mapping("compensation", known=("action", "with")) is None:
+            return None
+        if not fields.has("compensation", "action"):
+            hint = "write `action: …`, the action that undoes this one"
+            fields.report("KeyMissing", "a compensation needs `action`", "compensation", hint=hint)
+            return None
+        action = fields.text("compensation", "action")
+        fill = (fields.mapping("compensation", "with") or {}) if fields.has("compensation", "with") else {}
+        template = self._template(fill, AFTER, "compensation", "with")
+        return Compensation(action, template) if action is not None and template is not None else None
+
     def _result(self) -> ResultNode | None:
         fields = self.fields
         if not fields.has("result") or fields.mapping("result", known=("type", "key", "ttl")) is None:
@@ -311,13 +345,13 @@ class _ActionReader:
             fields.report("KeyMissing", "a result needs the `type` of its node", "result", hint="write `type: …`")
             return None
         type = fields.text("result", "type")
-        key = self._template(AFTER, "result", "key") if fields.has("result", "key") else None
+        key = self._text_template(AFTER, "result", "key") if fields.has("result", "key") else None
         ttl = fields.seconds("result", "ttl") if fields.has("result", "ttl") else None
         return ResultNode(type, key, ttl) if type is not None else None
 
     def _refers(self) -> dict[str, Template]:
         kinds = (self.fields.mapping("refers") or {}) if self.fields.has("refers") else {}
-        found = {kind: self._template(BEFORE, "refers", kind) for kind in kinds}
+        found = {kind: self._text_template(BEFORE, "refers", kind) for kind in kinds}
         return {kind: template for kind, template in found.items() if template is not None}
 
 
@@ -338,10 +372,7 @@ def _meaning(contract: Contract, tool: Tool) -> dict[str, Any]:
     return {
         "name": contract.name,
         "tool": [tool.name, tool.version, tool.input_schema, tool.output_schema],
-        "params": {
-            name: ["open" if isinstance(parameter, Open) else "given", parameter.template.source]
-            for name, parameter in contract.params.items()
-        },
+        "params": {name: _parameter_meaning(parameter) for name, parameter in contract.params.items()},
         "preconditions": [condition.source for condition in contract.preconditions],
         "postconditions": [condition.source for condition in contract.postconditions],
         "confidence": rule and [rule.min, rule.below, rule.fallback],
@@ -350,4 +381,20 @@ def _meaning(contract: Contract, tool: Tool) -> dict[str, Any]:
         "timeout": [timeout.idle, timeout.total],
         "result": result and [result.type, result.key and result.key.source, result.ttl],
         "refers": {kind: template.source for kind, template in contract.refers.items()},
+    } | _later_meaning(contract)
+
+
+def _later_meaning(contract: Contract) -> dict[str, Any]:
+    """What contracts had no word for at first, left out where it is unsaid, so that recorded hashes stay as they are."""
+    retries, undo = contract.retries, contract.compensation
+    said = {
+        "retries": retries and [retries.times, retries.wait, sorted(retries.on)],
+        "compensation": undo and [undo.action, undo.fill.source],
     }
+    return {name: meaning for name, meaning in said.items() if meaning is not None}
+
+
+def _parameter_meaning(parameter: Parameter) -> list[Any]:
+    meaning = ["open" if isinstance(parameter, Open) else "given", parameter.template.source]
+    default = parameter.default if isinstance(parameter, Open) else None
+    return meaning if default is None else [*meaning, default.source]

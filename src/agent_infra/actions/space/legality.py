@@ -27,6 +27,7 @@ class Legality:
 
     given      the values that the contract gives itself
     choices    its open parameters
+    defaults   what open parameters are where they are left out
     judged     the preconditions that read open parameters: they hold for some specs and not for others
     """
 
@@ -34,6 +35,7 @@ class Legality:
     bindings: Mapping[str, Any]
     given: dict[str, Any] = field(default_factory=dict[str, Any])
     choices: dict[str, Choice] = field(default_factory=dict[str, Choice])
+    defaults: dict[str, Any] = field(default_factory=dict[str, Any])
     judged: list[Expression] = field(default_factory=list[Expression])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -61,7 +63,11 @@ def legality_of(contract: Contract, bindings: Mapping[str, Any]) -> Legality:
         if schema is None:
             standing.reasons.append(f"/{name}: {reason}")
         else:
-            standing.choices[name] = Choice(schema, parameter.required, _values(schema))
+            default = parameter.default_on(bindings)
+            unusable = default is not None and default.error is not None
+            standing.choices[name] = Choice(schema, parameter.required or unusable, _values(schema))
+            if default is not None and not unusable:
+                standing.defaults[name] = default.value
     unresolved = set(contract.params) - set(standing.given) - set(standing.choices)
     for condition in contract.preconditions:
         read = _params_read(condition, contract)
@@ -92,7 +98,8 @@ def _filter(standing: Legality, condition: Expression, name: str) -> None:
     choice = standing.choices[name]
     left = [value for value in choice.values or () if condition.evaluate(_with(standing, {name: value})).holds]
     if left:
-        standing.choices[name] = Choice({**choice.schema, "enum": left}, choice.required, tuple(left))
+        refused = name in standing.defaults and not condition.evaluate(_with(standing, {})).holds
+        standing.choices[name] = Choice({**choice.schema, "enum": left}, choice.required or refused, tuple(left))
     elif not choice.required and condition.evaluate(_with(standing, {})).holds:
         del standing.choices[name]  # it may only be left out
     else:
@@ -100,7 +107,7 @@ def _filter(standing: Legality, condition: Expression, name: str) -> None:
 
 
 def _with(standing: Legality, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    return {**standing.bindings, "params": {**standing.given, **chosen}}
+    return {**standing.bindings, "params": {**standing.given, **standing.defaults, **chosen}}
 
 
 def _values(schema: Mapping[str, Any]) -> tuple[Any, ...] | None:
