@@ -22,6 +22,7 @@ from agent_infra.actions.evidence import EvidenceStore, environment
 from agent_infra.actions.executors import Call, ExecutorPool, Outcome
 from agent_infra.actions.language import Contract, condition_text, judged
 from agent_infra.actions.result import ActionResult
+from agent_infra.actions.space import Validators
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
@@ -60,7 +61,15 @@ class Execution:
 class Orchestrator:
     """Executes contracts: the one way from a spec to a tool call."""
 
-    def __init__(self, engine: StateEngine, tools: ToolRegistry, pool: ExecutorPool, evidence: EvidenceStore) -> None:
+    def __init__(
+        self,
+        engine: StateEngine,
+        tools: ToolRegistry,
+        pool: ExecutorPool,
+        evidence: EvidenceStore,
+        validators: Validators | None = None,
+    ) -> None:
+        self.validators = validators or Validators()
         self._engine = engine
         self._tools = tools
         self._pool = pool
@@ -143,7 +152,10 @@ class Orchestrator:
         if wrong:
             return _error("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
         failed = self._judge(execution, "pre", contract.preconditions)
-        return _condition_error("PreconditionFailed", failed) if failed else None
+        if failed:
+            return _condition_error("PreconditionFailed", failed)
+        wrong = self.validators.problems(contract.name, params, graph)
+        return _error("ValidatorRefused", "a validator of the user's own refuses the call", wrong) if wrong else None
 
     def _judge(
         self, execution: Execution, kind: Literal["pre", "post"], conditions: Sequence[Expression]
@@ -187,6 +199,7 @@ class Orchestrator:
                     idempotency_key=execution.key,
                     idle=contract.timeout.idle,
                     total=contract.timeout.total,
+                    resources=contract.resources,
                 )
             )
             if outcome.status != "succeeded":
