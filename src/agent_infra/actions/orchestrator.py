@@ -26,7 +26,7 @@ from agent_infra.actions.space import Validators
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import LockTimeout, NotJson, SchemaMismatch
+from agent_infra.errors import ContractDrift, LockTimeout, NotJson, SchemaMismatch
 from agent_infra.expressions import Expression
 from agent_infra.observability import mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
@@ -99,7 +99,7 @@ class Orchestrator:
         Raises ToolUnknown, ContractDrift and what the state layer raises; everything else is in the result.
         """
         execution = Execution(
-            contract, self._tools.get(contract.tool), graph, agent or graph.agent, dict(params or {}), dict(about or {})
+            contract, self._tool_of(contract), graph, agent or graph.agent, dict(params or {}), dict(about or {})
         )
         with graph.step(agent=execution.agent, durable=False) as step:
             refusal = self._prepare(execution, seed or (new_ulid(self._engine.clock.micros()),), repeat)
@@ -113,6 +113,25 @@ class Orchestrator:
             return await self._run(execution, on_receipt)
         await self._settled(graph)
         return replace(refused, version=step.version or "")
+
+    def _tool_of(self, contract: Contract) -> Tool:
+        """The tool that a contract was compiled for. Raises ToolUnknown, ContractDrift where it is another by now."""
+        tool = self._tools.get(contract.tool)
+        if tool.version != contract.tool_version or tool.input_schema != contract.input_schema:
+            raise ContractDrift(
+                f"action {contract.name!r} was compiled for another state of the tool {tool.name!r}",
+                why=f"for version {contract.tool_version}, and it is {tool.version} now"
+                if tool.version != contract.tool_version
+                else f"its parameters were changed, and it is still called version {tool.version}",
+                mend="Load the action again, which checks it against the tool as it is now.",
+                facts={
+                    "action": contract.name,
+                    "tool": tool.name,
+                    "compiled": contract.tool_version,
+                    "now": tool.version,
+                },
+            )
+        return tool
 
     async def _settled(self, graph: StateGraph) -> None:
         """Wait for the disk off the loop, so that parallel calls share an fsync."""

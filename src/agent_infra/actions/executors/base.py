@@ -10,6 +10,7 @@ A failing tool is an outcome, not an exception. The codes that an outcome's `err
                       what: "host" or "gpu"
     WorkerDied        its worker process ended under it (`exit_code`, and `signal` where one ended it)
     ToolNotLoaded     its module can't be imported in a worker
+    ContractDrift     its source there is another one than where it was registered
     ExecutorStopped   the executor was stopped while it ran
 
 After TimedOut, ToolOutOfMemory, WorkerDied and ExecutorStopped nobody knows what the tool had done before it ended.

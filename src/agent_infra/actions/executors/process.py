@@ -148,8 +148,9 @@ class ProcessExecutor:
             knowing = (each for each in reversed(self._idle) if address in each.loaded)
             worker = next(knowing, None) or next(reversed(self._idle))
             self._idle.pop(worker).cancel()
-            if worker.alive():
+            if worker.alive() and not any(_is_older(each, address) for each in worker.loaded):
                 return worker
+            self._say_farewell(worker.close())
         starting = asyncio.create_task(Worker.start(self.bounds))
         try:
             await uncut(starting)
@@ -278,6 +279,11 @@ class ProcessExecutor:
         return {"code": "WorkerDied", "what": what, "exit_code": gone.exit_code, "signal": name}
 
 
+def _is_older(loaded: Address, asked: Address) -> bool:
+    """Whether a worker has imported another state of a tool's source than the one that is asked for."""
+    return (loaded.module, loaded.file) == (asked.module, asked.file) and loaded.digest != asked.digest
+
+
 def _address(tool: Tool) -> Address:
     place = check_place(tool.run, tool.name)
-    return Address(place.module, place.file, place.qualname)
+    return Address(place.module, place.file, place.qualname, place.digest)

@@ -22,11 +22,12 @@ _LENGTH = struct.Struct(">I")
 
 
 class Address(msgspec.Struct, frozen=True, array_like=True):
-    """Where a tool's function is defined; see `actions.tools.places.Place`."""
+    """Where a tool's function is defined, and the hash of that source; see `actions.tools.places.Place`."""
 
     module: str
     file: str | None
     qualname: str
+    digest: str | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True, array_like=True):

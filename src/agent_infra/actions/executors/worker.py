@@ -32,6 +32,7 @@ from agent_infra.actions.executors.wire import Address, Bounds, Done, Load, Load
 from agent_infra.actions.tools.binding import Binding, bind
 from agent_infra.actions.tools.context import CallContext
 from agent_infra.actions.tools.places import Place, find
+from agent_infra.errors import ContractDrift
 
 _PR_SET_CHILD_SUBREAPER = 36
 _FAREWELL = 2.0
@@ -86,8 +87,10 @@ class _Worker:
         sys.path[:] = [*message.path, *(each for each in sys.path if each not in message.path)]
         address = message.address
         try:
-            function = find(Place(address.module, address.file, address.qualname))
+            function = find(Place(address.module, address.file, address.qualname, address.digest))
             self._bindings[address] = bind(function, address.qualname)
+        except ContractDrift as drift:
+            return Loaded({"code": drift.code, "what": drift.what, "why": drift.why, "mend": drift.mend})
         except BaseException as error:  # noqa: BLE001 - importing runs the user's module
             return Loaded(failure_of(error) | {"code": "ToolNotLoaded"})
         return Loaded(None)
