@@ -20,7 +20,7 @@ from agent_infra.actions.language import (
 from agent_infra.actions.loading import ActionFiles, Source
 from agent_infra.actions.orchestrator import OnCall, OnReceipt, Orchestrator
 from agent_infra.actions.result import ActionResult
-from agent_infra.actions.space import SPEC_KEYS, ActionSpace, action_space
+from agent_infra.actions.space import SPEC_KEYS, ActionSpace, Check, action_space
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.documents import Document, parse_documents
 from agent_infra.errors import ContractDrift, ContractErrors, ContractUnknown, NodeUnknown, SpecInvalid
@@ -117,7 +117,19 @@ class ActionLibrary:
 
     def space(self, graph: StateGraph, agent: str | None = None) -> ActionSpace:
         """What may be done at a graph's version: legal contracts, and why the others are not."""
-        return action_space([self.get(name) for name in self.names()], graph, agent or graph.agent)
+        contracts = [self.get(name) for name in self.names()]
+        return action_space(contracts, graph, agent or graph.agent, self._orchestrator.validators)
+
+    def add_validator(self, name: str, check: Check, action: str | None = None) -> None:
+        """Register a check of one's own: from a call's complete parameters and the graph to what is wrong (a text,
+        several, or nothing). It is asked about every spec of an action, or of all, from now on: by the space and again
+        before execution. Raises DuplicateConflict for a name that is taken.
+        """
+        self._orchestrator.validators.add(name, check, action)
+
+    def remove_validator(self, name: str) -> bool:
+        """Ask a check no more; whether there was one of that name."""
+        return self._orchestrator.validators.remove(name)
 
     # -- execution ---------------------------------------------------------------------------------
 

@@ -22,10 +22,11 @@ from agent_infra.actions.evidence import EvidenceStore, environment
 from agent_infra.actions.executors import Call, ExecutorPool, Outcome
 from agent_infra.actions.language import Contract, condition_text, judged
 from agent_infra.actions.result import ActionResult
+from agent_infra.actions.space import Validators
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import LockTimeout, NotJson, SchemaMismatch
+from agent_infra.errors import ContractDrift, LockTimeout, NotJson, SchemaMismatch
 from agent_infra.expressions import Expression
 from agent_infra.observability import mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
@@ -60,7 +61,15 @@ class Execution:
 class Orchestrator:
     """Executes contracts: the one way from a spec to a tool call."""
 
-    def __init__(self, engine: StateEngine, tools: ToolRegistry, pool: ExecutorPool, evidence: EvidenceStore) -> None:
+    def __init__(
+        self,
+        engine: StateEngine,
+        tools: ToolRegistry,
+        pool: ExecutorPool,
+        evidence: EvidenceStore,
+        validators: Validators | None = None,
+    ) -> None:
+        self.validators = validators or Validators()
         self._engine = engine
         self._tools = tools
         self._pool = pool
@@ -90,7 +99,7 @@ class Orchestrator:
         Raises ToolUnknown, ContractDrift and what the state layer raises; everything else is in the result.
         """
         execution = Execution(
-            contract, self._tools.get(contract.tool), graph, agent or graph.agent, dict(params or {}), dict(about or {})
+            contract, self._tool_of(contract), graph, agent or graph.agent, dict(params or {}), dict(about or {})
         )
         with graph.step(agent=execution.agent, durable=False) as step:
             refusal = self._prepare(execution, seed or (new_ulid(self._engine.clock.micros()),), repeat)
@@ -104,6 +113,25 @@ class Orchestrator:
             return await self._run(execution, on_receipt)
         await self._settled(graph)
         return replace(refused, version=step.version or "")
+
+    def _tool_of(self, contract: Contract) -> Tool:
+        """The tool that a contract was compiled for. Raises ToolUnknown, ContractDrift where it is another by now."""
+        tool = self._tools.get(contract.tool)
+        if tool.version != contract.tool_version or tool.input_schema != contract.input_schema:
+            raise ContractDrift(
+                f"action {contract.name!r} was compiled for another state of the tool {tool.name!r}",
+                why=f"for version {contract.tool_version}, and it is {tool.version} now"
+                if tool.version != contract.tool_version
+                else f"its parameters were changed, and it is still called version {tool.version}",
+                mend="Load the action again, which checks it against the tool as it is now.",
+                facts={
+                    "action": contract.name,
+                    "tool": tool.name,
+                    "compiled": contract.tool_version,
+                    "now": tool.version,
+                },
+            )
+        return tool
 
     async def _settled(self, graph: StateGraph) -> None:
         """Wait for the disk off the loop, so that parallel calls share an fsync."""
@@ -143,7 +171,10 @@ class Orchestrator:
         if wrong:
             return _error("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
         failed = self._judge(execution, "pre", contract.preconditions)
-        return _condition_error("PreconditionFailed", failed) if failed else None
+        if failed:
+            return _condition_error("PreconditionFailed", failed)
+        wrong = self.validators.problems(contract.name, params, graph)
+        return _error("ValidatorRefused", "a validator of the user's own refuses the call", wrong) if wrong else None
 
     def _judge(
         self, execution: Execution, kind: Literal["pre", "post"], conditions: Sequence[Expression]
@@ -187,6 +218,7 @@ class Orchestrator:
                     idempotency_key=execution.key,
                     idle=contract.timeout.idle,
                     total=contract.timeout.total,
+                    resources=contract.resources,
                 )
             )
             if outcome.status != "succeeded":

@@ -81,3 +81,41 @@ def uses_multiprocessing() -> int:
     block.close()
     block.unlink()
     return os.getpid()
+
+
+@tool(effects="none", isolation="process")
+def burn(seconds: float) -> int:
+    """Use that much CPU time."""
+    began = time.process_time()
+    while time.process_time() - began < seconds:
+        sum(range(1000))
+    return os.getpid()
+
+
+@tool(effects="none", isolation="process")
+def open_many(count: int, folder: str) -> int:
+    """Hold that many files open."""
+    held = [open(os.path.join(folder, "f"), "w") for _ in range(count)]  # noqa: SIM115
+    return len(held)
+
+
+@tool(effects="none", isolation="process")
+def write_large(mb: int, folder: str) -> int:
+    """Write a file of that size."""
+    with open(os.path.join(folder, "large"), "wb") as file:
+        return sum(file.write(b"0" * 2**20) for _ in range(mb))
+
+
+@tool(effects="none", isolation="process")
+def devices() -> dict[str, Any]:
+    """What the environment says of GPUs."""
+    return {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
+
+
+@tool(effects="none", isolation="process")
+def runs_out(kind: str) -> None:
+    """Run out of memory as libraries tell it."""
+    if kind == "host":
+        raise MemoryError
+    error = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})
+    raise error("CUDA out of memory. Tried to allocate 20.00 GiB")

@@ -209,6 +209,8 @@ def test_a_tree_over_the_memory_limit_is_ended(samples: dict[str, Tool], name: s
         assert outcome.error is not None
         assert outcome.error["code"] == "ToolOutOfMemory", outcome
         assert outcome.error["memory_limit_mb"] == 200
+        assert outcome.error["memory"] == "host"
+        assert "by pages" in outcome.error["mend"]
         assert outcome.peak_memory_mb == outcome.error["peak_memory_mb"]
         assert 200 < outcome.error["peak_memory_mb"] < 1500
         assert (await call(executor, samples["grow"], mb=8)).output == 2

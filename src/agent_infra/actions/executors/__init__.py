@@ -1,8 +1,8 @@
 """Executors: where tools run.
 
 In: a `Call` (a tool and checked parameters). Out: an `Outcome`; a tool that fails, hangs, dies or eats all memory
-is an outcome too. `ExecutorPool` is what the layers above use, and the only queue: it gives a call to the first
-executor that accepts its tool.
+is an outcome too. `ExecutorPool` is what the layers above use, and the only queue: it gives a call to the cheapest
+executor that fits.
 
     base.py     Call, Outcome, the Executor protocol, limits
     local.py    in this process: coroutines on the loop, functions in threads
@@ -16,7 +16,18 @@ from __future__ import annotations
 
 from agent_infra.actions.executors.base import Call, Executor, Outcome
 from agent_infra.actions.executors.local import LocalExecutor
-from agent_infra.actions.executors.pool import ExecutorPool, Waiting
+from agent_infra.actions.executors.pool import ExecutorPool, LeastLoaded, Offer, Placer, Waiting
 from agent_infra.actions.executors.process import ProcessExecutor
 
-__all__ = ["Call", "Executor", "ExecutorPool", "LocalExecutor", "Outcome", "ProcessExecutor", "Waiting"]
+__all__ = [
+    "Call",
+    "Executor",
+    "ExecutorPool",
+    "LeastLoaded",
+    "LocalExecutor",
+    "Offer",
+    "Outcome",
+    "Placer",
+    "ProcessExecutor",
+    "Waiting",
+]

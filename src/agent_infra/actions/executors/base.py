@@ -5,10 +5,12 @@ A failing tool is an outcome, not an exception. The codes that an outcome's `err
     ToolFailed        the tool raised
     BadOutput         what it gave is not JSON, or too large to hand over
     BadInput          the parameters are too large to hand over
-    TimedOut          it passed its idle or total limit (`limit` says which)
-    ToolOutOfMemory   its process tree passed the memory limit and was ended
+    TimedOut          it passed its idle, total or CPU limit (`limit` says which)
+    ToolOutOfMemory   its process tree passed the memory limit and was ended, or it ran out by itself; `memory` says of
+                      what: "host" or "gpu"
     WorkerDied        its worker process ended under it (`exit_code`, and `signal` where one ended it)
     ToolNotLoaded     its module can't be imported in a worker
+    ContractDrift     its source there is another one than where it was registered
     ExecutorStopped   the executor was stopped while it ran
 
 After TimedOut, ToolOutOfMemory, WorkerDied and ExecutorStopped nobody knows what the tool had done before it ended.
@@ -19,10 +21,10 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from agent_infra.actions.tools import Tool
 from agent_infra.clock import MICROS, Clock, SystemClock
@@ -43,6 +45,7 @@ class Call:
     idle         seconds that may pass without progress, or None
     total        seconds that it may take, from when the tool begins, or None
     on_progress  called on the executor's loop with each message or fraction that the tool reports
+    resources    what it needs while it runs: cpu cores, memory_mb (MiB), gpu, gpu_memory_mb
     """
 
     tool: Tool
@@ -52,6 +55,7 @@ class Call:
     idle: float | None = None
     total: float | None = None
     on_progress: Callable[[str | float], Any] | None = None
+    resources: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def report(self, update: str | float) -> None:
         """Pass on what the tool reports. A listener that fails doesn't harm the call."""
@@ -108,6 +112,20 @@ class Executor(Protocol):
     @property
     def capacity(self) -> int:
         """Calls that it runs at the same time."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """What a call costs here, against one in this process, which costs 0. The cheapest kind that fits is used."""
+        ...
+
+    @property
+    def resources(self) -> Mapping[str, float]:
+        """What its calls may take together: cpu cores, memory_mb (MiB), gpu, …; what isn't named isn't counted."""
+        ...
+
+    def is_warm(self, tool: Tool) -> bool:
+        """Whether a call of the tool could begin at once."""
         ...
 
     def accepts(self, tool: Tool) -> str | None:
@@ -187,17 +205,39 @@ def stopped(name: str) -> Failure:
     return {"code": "ExecutorStopped", "what": f"the {name} executor was stopped while the call ran"}
 
 
+LESS_MEMORY: Final = (
+    "Give it less at a time (a document by pages, a table by rows), use a variant of the tool that needs less, or raise "
+    "memory_limit_mb."
+)
+LESS_GPU_MEMORY: Final = (
+    "Use the tool's CPU variant (an executor with cpu_only=True hides the GPU from it), give it less at a time, or place "
+    "it where more GPU memory is free."
+)
+
+
 def failure_of(error: BaseException) -> Failure:
     """The `error` of an outcome for what a tool raised: type, message, traceback from the tool on."""
     if isinstance(error, NotJson):
         return {"code": "BadOutput", "what": str(error), "path": error.facts.get("path", "/")}
+    out_of_memory = _memory_error(error)
     lines = "".join(traceback.format_exception(type(error), error, _outside(error))).splitlines()
     return {
         "code": "ToolFailed",
         "what": _storable(str(error) or type(error).__name__),
         "type": type(error).__name__,
         "traceback": _storable("\n".join(lines[-_TRACEBACK_LINES:])),
-    }
+    } | (out_of_memory or {})
+
+
+def _memory_error(error: BaseException) -> Failure | None:
+    """What differs where a tool ran out of memory by itself: of the host, or of a GPU, as torch, CuPy and JAX tell it."""
+    module, text = type(error).__module__.partition(".")[0], str(error)
+    if isinstance(error, MemoryError) and module == "builtins":
+        return {"code": "ToolOutOfMemory", "memory": "host", "mend": LESS_MEMORY}
+    named = "OutOfMemory" in type(error).__name__
+    if (module in ("torch", "cupy") and (named or "out of memory" in text)) or "RESOURCE_EXHAUSTED" in text:
+        return {"code": "ToolOutOfMemory", "memory": "gpu", "mend": LESS_GPU_MEMORY}
+    return None
 
 
 def _storable(text: str) -> str:

@@ -20,7 +20,7 @@ import msgspec
 import psutil
 
 from agent_infra.actions.executors.tree import MARK, end_marked, end_tree
-from agent_infra.actions.executors.wire import Address, Done, Load, Loaded, Progress, Run, packed, receive
+from agent_infra.actions.executors.wire import Address, Bounds, Done, Load, Loaded, Progress, Run, packed, receive
 
 _LIBRARY = str(Path(__file__).resolve().parents[3])
 _KEEP = 16 * 1024
@@ -74,13 +74,13 @@ class Worker:
         self._mourner = asyncio.create_task(self._mourn())
 
     @classmethod
-    async def start(cls) -> Worker:
-        """Start a process. Raises OSError when it can't be started."""
+    async def start(cls, bounds: Bounds) -> Worker:
+        """Start a process with these limits. Raises OSError when it can't be started."""
         ours, theirs = socket.socketpair()
         pipes = os.pipe(), os.pipe()
         mark = secrets.token_hex(8)
         try:
-            process = await _spawn(theirs, (pipes[0][1], pipes[1][1]), mark)
+            process = await _spawn(theirs, (pipes[0][1], pipes[1][1]), mark, bounds)
             root = psutil.Process(process.pid)
             link = await asyncio.open_unix_connection(sock=ours)
         except BaseException as error:
@@ -226,17 +226,19 @@ class _Tail:
             self._data = data[-_KEEP:]
 
 
-async def _spawn(link: socket.socket, outputs: tuple[int, int], mark: str) -> asyncio.subprocess.Process:
+async def _spawn(
+    link: socket.socket, outputs: tuple[int, int], mark: str, bounds: Bounds
+) -> asyncio.subprocess.Process:
     """Start the program in a session of its own, so that no Ctrl-C of a terminal reaches it but through its parent."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "agent_infra.actions.executors.worker"),
-        *(str(link.fileno()), os.environ.get("PYTHONPATH", "")),
+        *(str(link.fileno()), os.environ.get("PYTHONPATH", ""), bounds.text()),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=outputs[0],
         stderr=outputs[1],
         pass_fds=(link.fileno(),),
         start_new_session=True,
-        env=_environment(mark),
+        env=_environment(mark) | bounds.environment(),
     )
 
 

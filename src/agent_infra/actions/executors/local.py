@@ -13,6 +13,7 @@ import contextvars
 import inspect
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ class LocalExecutor:
     def __init__(self, *, capacity: int = 64, clock: Clock | None = None) -> None:
         self.name = "local"
         self.capacity = capacity
+        self.cost = 0.0
+        self.resources: Mapping[str, float] = {}
         self._clock = clock
         self._open = False
         self._tasks: set[asyncio.Task[_Ran]] = set()
@@ -47,6 +50,10 @@ class LocalExecutor:
     def accepts(self, tool: Tool) -> str | None:
         """Anything that doesn't ask for a process of its own."""
         return None if tool.isolation == "none" else "the tool asks for a worker process"
+
+    def is_warm(self, tool: Tool) -> bool:  # noqa: ARG002
+        """It always is: the tool is in this process."""
+        return True
 
     async def start(self) -> None:
         """Nothing has to be started."""

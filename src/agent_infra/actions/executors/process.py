@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from agent_infra.actions.executors.base import Call, Failure, Limits, Outcome, Timer, stopped, until_done
+from agent_infra.actions.executors.base import (
+    LESS_MEMORY,
+    Call,
+    Failure,
+    Limits,
+    Outcome,
+    Timer,
+    stopped,
+    until_done,
+)
 from agent_infra.actions.executors.handle import Gone, Worker, uncut
 from agent_infra.actions.executors.memory import MemoryWatch, Watched
-from agent_infra.actions.executors.wire import Address, Done
+from agent_infra.actions.executors.wire import Address, Bounds, Done
 from agent_infra.actions.tools import Tool
 from agent_infra.actions.tools.places import check_place
 from agent_infra.clock import Clock
@@ -29,6 +38,9 @@ class ProcessExecutor:
 
     capacity         workers at the same time; default: one a core
     memory_limit_mb  MiB that a worker and all its descendants may hold together; never more than the machine lets us
+    cpu_seconds      CPU time after which a call is ended; open_files, file_mb: files that a worker may hold open, and how
+                     large one that it writes may be (MiB). None: the system's own limits
+    cpu_only         its workers see no GPU, and calls that ask for one are refused
     idle_stop        seconds after which an idle worker is stopped
     start_limit      seconds that a worker may take to start, and a tool's module to be imported
     """
@@ -38,14 +50,24 @@ class ProcessExecutor:
         *,
         capacity: int | None = None,
         memory_limit_mb: float = 24576,
+        cpu_seconds: float | None = None,
+        open_files: int | None = None,
+        file_mb: float | None = None,
+        cpu_only: bool = False,
         idle_stop: float = 60.0,
         start_limit: float = 60.0,
         clock: Clock | None = None,
     ) -> None:
         self.name = "process"
+        self.cost = 10.0
         machine = machine_limits()
         self.capacity = capacity or max(1, int(machine.cpus))
         self.memory_limit_mb = min(memory_limit_mb, machine.memory_mb or memory_limit_mb)
+        self.resources: Mapping[str, float] = {
+            "cpu": max(machine.cpus, float(self.capacity)),
+            "memory_mb": machine.memory_mb or self.memory_limit_mb,
+        } | ({"gpu": 0.0, "gpu_memory_mb": 0.0} if cpu_only else {})
+        self.bounds = Bounds(cpu_seconds, open_files, file_mb, cpu_only)
         self.idle_stop = idle_stop
         self.start_limit = start_limit
         self._clock = clock
@@ -63,6 +85,14 @@ class ProcessExecutor:
             return error.why
         return None
 
+    def is_warm(self, tool: Tool) -> bool:
+        """Whether an idle worker has imported the tool's module."""
+        try:
+            address = _address(tool)
+        except ToolInvalid:
+            return False
+        return any(address in worker.loaded for worker in self._idle)
+
     async def start(self) -> None:
         """Let calls in. Workers start at the first one."""
         self._open = True
@@ -79,13 +109,13 @@ class ProcessExecutor:
 
     async def execute(self, call: Call) -> Outcome:
         """Run a call; see `Executor`."""
-        place = check_place(call.tool.run, call.tool.name)
+        address = _address(call.tool)
         if not self._open:
             raise HomeClosed("the process executor is stopped", mend="Start it before calls.")
         running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks.add(running)
         try:
-            return await self._execute(call, Address(place.module, place.file, place.qualname))
+            return await self._execute(call, address)
         finally:
             self._tasks.discard(running)
             running.set_result(None)
@@ -93,7 +123,7 @@ class ProcessExecutor:
     async def _execute(self, call: Call, address: Address) -> Outcome:
         timer = Timer(self._clock)
         try:
-            worker = await self._take()
+            worker = await self._take(address)
         except OSError as error:
             failure = {"code": "WorkerDied", "what": f"no worker process could be started: {error}"}
             return Outcome("failed", None, failure, timer.started, timer.finished(), self.name)
@@ -110,14 +140,18 @@ class ProcessExecutor:
             self._keep(worker, watched)
         return self._outcome(worker, watched, timer, ended)
 
-    async def _take(self) -> Worker:
-        """A warm worker, else a new one. One that died meanwhile answers every message with `Gone`."""
+    async def _take(self, address: Address) -> Worker:
+        """A warm worker, one that knows the tool before others, else a new one. One that died meanwhile answers every
+        message with `Gone`.
+        """
         while self._idle:
-            worker, handle = self._idle.popitem()
-            handle.cancel()
-            if worker.alive():
+            knowing = (each for each in reversed(self._idle) if address in each.loaded)
+            worker = next(knowing, None) or next(reversed(self._idle))
+            self._idle.pop(worker).cancel()
+            if worker.alive() and not any(_is_older(each, address) for each in worker.loaded):
                 return worker
-        starting = asyncio.create_task(Worker.start())
+            self._say_farewell(worker.close())
+        starting = asyncio.create_task(Worker.start(self.bounds))
         try:
             await uncut(starting)
             worker = starting.result()
@@ -216,7 +250,14 @@ class ProcessExecutor:
         if watched.over:
             peak, limit = watched.peak_mb, self.memory_limit_mb
             what = f"its processes held {peak:.0f} MiB, over the limit of {limit:.0f} MiB"
-            return {"code": "ToolOutOfMemory", "what": what, "peak_memory_mb": peak, "memory_limit_mb": limit}
+            return {
+                "code": "ToolOutOfMemory",
+                "what": what,
+                "memory": "host",
+                "peak_memory_mb": peak,
+                "memory_limit_mb": limit,
+                "mend": LESS_MEMORY,
+            }
         if not self._open:
             return stopped(self.name)
         if gone.fault is not None:
@@ -225,6 +266,24 @@ class ProcessExecutor:
             what = f"its worker process exited with code {gone.exit_code}"
             return {"code": "WorkerDied", "what": what, "exit_code": gone.exit_code}
         number = -gone.exit_code
+        if number == signal.SIGXCPU and self.bounds.cpu_seconds is not None:
+            limit = self.bounds.cpu_seconds
+            return {
+                "code": "TimedOut",
+                "what": f"it used more than {limit:g} s of CPU",
+                "limit": "cpu",
+                "seconds": limit,
+            }
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
         what = f"its worker process was ended by {name}, and not by this library"
         return {"code": "WorkerDied", "what": what, "exit_code": gone.exit_code, "signal": name}
+
+
+def _is_older(loaded: Address, asked: Address) -> bool:
+    """Whether a worker has imported another state of a tool's source than the one that is asked for."""
+    return (loaded.module, loaded.file) == (asked.module, asked.file) and loaded.digest != asked.digest
+
+
+def _address(tool: Tool) -> Address:
+    place = check_place(tool.run, tool.name)
+    return Address(place.module, place.file, place.qualname, place.digest)

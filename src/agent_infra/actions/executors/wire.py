@@ -22,11 +22,34 @@ _LENGTH = struct.Struct(">I")
 
 
 class Address(msgspec.Struct, frozen=True, array_like=True):
-    """Where a tool's function is defined; see `actions.tools.places.Place`."""
+    """Where a tool's function is defined, and the hash of that source; see `actions.tools.places.Place`."""
 
     module: str
     file: str | None
     qualname: str
+    digest: str | None = None
+
+
+class Bounds(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker may use, besides memory: CPU seconds a call, open files, MiB of one file; whether GPUs are hidden."""
+
+    cpu_seconds: float | None = None
+    open_files: int | None = None
+    file_mb: float | None = None
+    cpu_only: bool = False
+
+    def text(self) -> str:
+        """As an argument of the worker's command line."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def of(text: str) -> Bounds:
+        """From such an argument."""
+        return msgspec.json.decode(text, type=Bounds)
+
+    def environment(self) -> dict[str, str]:
+        """What a worker's environment has besides its parent's."""
+        return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""} if self.cpu_only else {}
 
 
 class Load(msgspec.Struct, tag=True):

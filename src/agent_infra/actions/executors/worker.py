@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import inspect
 import io
+import math
 import os
 import queue
 import resource
@@ -27,18 +28,20 @@ import msgspec
 
 from agent_infra.actions.executors.base import failure_of
 from agent_infra.actions.executors.tree import end_descendants
-from agent_infra.actions.executors.wire import Address, Done, Load, Loaded, Progress, Ready, Run, WorkerSide
+from agent_infra.actions.executors.wire import Address, Bounds, Done, Load, Loaded, Progress, Ready, Run, WorkerSide
 from agent_infra.actions.tools.binding import Binding, bind
 from agent_infra.actions.tools.context import CallContext
 from agent_infra.actions.tools.places import Place, find
+from agent_infra.errors import ContractDrift
 
 _PR_SET_CHILD_SUBREAPER = 36
 _FAREWELL = 2.0
 
 
 class _Worker:
-    def __init__(self, side: WorkerSide) -> None:
+    def __init__(self, side: WorkerSide, bounds: Bounds) -> None:
         self._side = side
+        self._bounds = bounds
         self._inbox: queue.SimpleQueue[Load | Run | None] = queue.SimpleQueue()
         self._busy = threading.Lock()  # held while a tool runs: tells the listener how to end
         self._bindings: dict[Address, Binding] = {}
@@ -84,14 +87,17 @@ class _Worker:
         sys.path[:] = [*message.path, *(each for each in sys.path if each not in message.path)]
         address = message.address
         try:
-            function = find(Place(address.module, address.file, address.qualname))
+            function = find(Place(address.module, address.file, address.qualname, address.digest))
             self._bindings[address] = bind(function, address.qualname)
+        except ContractDrift as drift:
+            return Loaded({"code": drift.code, "what": drift.what, "why": drift.why, "mend": drift.mend})
         except BaseException as error:  # noqa: BLE001 - importing runs the user's module
             return Loaded(failure_of(error) | {"code": "ToolNotLoaded"})
         return Loaded(None)
 
     def _run(self, message: Run) -> Done:
         began = _cpu_seconds()
+        _bound_cpu(self._bounds.cpu_seconds)
         measured = _reset_peak()
         output, error = self._call(message)
         for stream in (sys.stdout, sys.stderr):
@@ -174,8 +180,28 @@ def _peak_mb() -> float | None:
     return None
 
 
-def main(descriptor: int, python_path: str) -> None:
+def _bound_files(bounds: Bounds) -> None:
+    """Set this process's limits of files; what it starts inherits them."""
+    for kind, most in (
+        (resource.RLIMIT_NOFILE, bounds.open_files),
+        (resource.RLIMIT_FSIZE, None if bounds.file_mb is None else round(bounds.file_mb * 2**20)),
+    ):
+        if most is not None:
+            _, hard = resource.getrlimit(kind)
+            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _bound_cpu(seconds: float | None) -> None:
+    """Let the system end this process (SIGXCPU) once it has used so many CPU seconds more; whole ones, rounded up."""
+    if seconds is not None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + seconds), hard))
+
+
+def main(descriptor: int, python_path: str, bounds: Bounds) -> None:
     """Serve the parent at the other end of a socket. `python_path` is the PYTHONPATH that tools' own processes get."""
+    _bound_files(bounds)
     if python_path:
         os.environ["PYTHONPATH"] = python_path
     else:
@@ -185,8 +211,8 @@ def main(descriptor: int, python_path: str) -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     link = socket.socket(fileno=descriptor)
     link.set_inheritable(False)
-    _Worker(WorkerSide(link)).serve()
+    _Worker(WorkerSide(link), bounds).serve()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], Bounds.of(sys.argv[3]))

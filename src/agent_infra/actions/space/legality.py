@@ -28,6 +28,7 @@ class Legality:
     given      the values that the contract gives itself
     choices    its open parameters
     defaults   what open parameters are where they are left out
+    validators  the names of the user's own checks that are asked about it
     judged     the preconditions that read open parameters: they hold for some specs and not for others
     """
 
@@ -38,6 +39,7 @@ class Legality:
     defaults: dict[str, Any] = field(default_factory=dict[str, Any])
     judged: list[Expression] = field(default_factory=list[Expression])
     reasons: list[str] = field(default_factory=list[str])
+    validators: list[str] = field(default_factory=list[str])
 
     def params_schema(self) -> dict[str, Any]:
         """The JSON Schema of the open parameters."""
@@ -50,7 +52,7 @@ class Legality:
 
     def identity(self) -> list[Any]:
         """What makes this standing differ from others for a policy: the contract, and what may be chosen."""
-        return [self.contract.hash, self.params_schema()]
+        return [self.contract.hash, self.params_schema(), *self.validators]
 
 
 def legality_of(contract: Contract, bindings: Mapping[str, Any]) -> Legality:

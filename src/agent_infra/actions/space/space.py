@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from agent_infra.actions.language.contract import Contract
 from agent_infra.actions.space.legality import Legality, legality_of
-from agent_infra.actions.space.verdict import Verdict, judge
+from agent_infra.actions.space.validators import Validators
+from agent_infra.actions.space.verdict import Checked, Verdict, judge
 from agent_infra.clock import to_datetime
 from agent_infra.content import fingerprint
 from agent_infra.errors import ContractUnknown, NotEnumerable
@@ -30,8 +32,11 @@ class ActionSpace:
     hash       of what is legal and what may be chosen; given values have no part in it
     """
 
-    def __init__(self, standings: Sequence[Legality], version: str | None = None) -> None:
+    def __init__(
+        self, standings: Sequence[Legality], version: str | None = None, checked: Checked | None = None
+    ) -> None:
         self.version = version
+        self._checked = checked
         self._standings = {standing.contract.name: standing for standing in standings}
         self._legal = {name: standing for name, standing in self._standings.items() if not standing.reasons}
         self.legal: list[Contract] = [standing.contract for standing in self._legal.values()]
@@ -100,25 +105,31 @@ class ActionSpace:
 
         confidence   False: don't judge it, as for specs that a rule or a person proposes
         """
-        return judge(spec, self._standings, confidence=confidence)
+        return judge(spec, self._standings, confidence=confidence, checked=self._checked)
 
     def __repr__(self) -> str:
         return f"ActionSpace(legal={[contract.name for contract in self.legal]}, hash={self.hash!r})"
 
 
-def action_space(contracts: Sequence[Contract], graph: StateGraph, agent: str | None = None) -> ActionSpace:
-    """The space of some contracts at a graph's version, for an agent."""
-    bindings, version = _bindings(contracts, graph, agent)
-    return ActionSpace([legality_of(contract, bindings) for contract in contracts], version)
-
-
-def _bindings(contracts: Sequence[Contract], graph: StateGraph, agent: str | None) -> tuple[dict[str, Any], str]:
-    """What conditions and references see, and the version that it is of."""
-    version = graph.version
-    moment = to_datetime(graph.view.as_of)
+def action_space(
+    contracts: Sequence[Contract], graph: StateGraph, agent: str | None = None, validators: Validators | None = None
+) -> ActionSpace:
+    """The space of some contracts at a graph's version, for an agent; `validators` are asked about each spec too."""
+    version, moment = graph.version, to_datetime(graph.view.as_of)
     view = graph.at(version, moment)
+    bindings = _bindings(contracts, view, moment, agent)
+    standings = [legality_of(contract, bindings) for contract in contracts]
+    if validators is None:
+        return ActionSpace(standings, version)
+    for standing in standings:
+        standing.validators = validators.names(standing.contract.name)
+    return ActionSpace(standings, version, lambda action, params: validators.problems(action, params, view))
+
+
+def _bindings(contracts: Sequence[Contract], view: StateGraph, moment: datetime, agent: str | None) -> dict[str, Any]:
+    """What conditions and references see."""
     state, _ = activation(view, [reading for contract in contracts for reading in contract.readings])
-    return state | {"agent": {"name": agent}, "now": moment.isoformat()}, version
+    return state | {"agent": {"name": agent}, "now": moment.isoformat()}
 
 
 def _specs(standing: Legality, limit: int) -> Iterator[dict[str, Any]]:

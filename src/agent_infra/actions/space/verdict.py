@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from agent_infra.actions.language.conditions import why_not
 from agent_infra.actions.language.contract import Contract, reads_params
@@ -41,7 +41,11 @@ class Verdict:
         return "; ".join(self.problems) or None
 
 
-def judge(spec: Any, standings: Mapping[str, Legality], *, confidence: bool) -> Verdict:
+Checked: TypeAlias = Callable[[str, Mapping[str, JsonValue]], "list[str]"]
+"""From an action's name and the complete parameters to what the user's own checks find wrong."""
+
+
+def judge(spec: Any, standings: Mapping[str, Legality], *, confidence: bool, checked: Checked | None = None) -> Verdict:
     """The verdict on a spec, given the contracts by name as they stand at one version."""
     fields = _fields(spec)
     if isinstance(fields, Verdict):
@@ -55,7 +59,7 @@ def judge(spec: Any, standings: Mapping[str, Legality], *, confidence: bool) -> 
         problems.append(f"`params` must be an object, not {params!r}")
     elif standing is not None:
         problems += standing.reasons
-        problems += _params_problems(standing, cast("dict[str, JsonValue]", params))
+        problems += _params_problems(standing, cast("dict[str, JsonValue]", params), checked)
     needs = None
     sure = fields.get("confidence")
     rule = standing.contract.confidence if standing and standing.contract.open and confidence else None
@@ -120,12 +124,14 @@ def _standing(
     return None
 
 
-def _params_problems(standing: Legality, params: Mapping[str, JsonValue]) -> list[str]:
-    """What is wrong with a spec's parameters: names, values, domains, the tool's own schema, preconditions."""
+def _params_problems(standing: Legality, params: Mapping[str, JsonValue], checked: Checked | None) -> list[str]:
+    """What is wrong with a spec's parameters: names, values, domains, the tool's own schema, preconditions, and what the
+    user's own checks say of parameters that are well formed.
+    """
     contract = standing.contract
     complete, problems = contract.resolve(standing.bindings, params)
     if not problems:
-        problems = _whole(contract, complete)
+        problems = _whole(contract, complete) or (checked(contract.name, complete) if checked is not None else [])
     wrong = {problem[1:].partition(":")[0].partition("/")[0] for problem in problems}
     for condition in standing.judged:
         if not reads_params(condition.reads) & wrong:

@@ -20,19 +20,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agent_infra.errors import FileMissing, ToolInvalid
+from agent_infra.errors import ContractDrift, FileMissing, ToolInvalid
 
 _PREFIX = "agent_infra_project_"
 _loading = threading.RLock()
+_digests: dict[str, str | None] = {}
+"""By module: the hash of the source that this process has loaded it from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A function's address: its module's name, its file where the module was loaded by path, its qualified name."""
+    """A function's address: its module's name, its file where the module was loaded by path, its qualified name.
+
+    digest  hash of the source as this process loaded it: another process must find the same. None: unknown
+    """
 
     module: str
     file: str | None
     qualname: str
+    digest: str | None = None
 
     def __str__(self) -> str:
         return f"{self.file or self.module}:{self.qualname}"
@@ -50,7 +56,8 @@ def place_of(function: Callable[..., Any], name: str) -> Place:
     if module == "__main__":
         raise _unreachable(name, "it is defined in __main__, the script that was started")
     loaded = sys.modules.get(module)
-    return Place(module, getattr(loaded, "__file__", None) if module.startswith(_PREFIX) else None, qualname)
+    file = getattr(loaded, "__file__", None) if module.startswith(_PREFIX) else None
+    return Place(module, file, qualname, _digest(module))
 
 
 def check_place(function: Callable[..., Any], name: str) -> Place:
@@ -67,9 +74,18 @@ def check_place(function: Callable[..., Any], name: str) -> Place:
 def find(place: Place) -> Callable[..., Any]:
     """The function at an address, its module imported if need be.
 
-    Raises FileMissing, ToolInvalid, and whatever the module raises while it is imported by name.
+    Raises FileMissing, ToolInvalid, ContractDrift where the source is another one than the address says, and whatever
+    the module raises while it is imported by name.
     """
     found: Any = load_file(place.file) if place.file else importlib.import_module(place.module)
+    here = _digest(found.__name__)
+    if place.digest is not None and here != place.digest:
+        raise ContractDrift(
+            f"{place.file or place.module} is not the source that the tool was registered from",
+            why=f"it hashes to {(here or 'nothing')[:12]} in the worker, and to {place.digest[:12]} where it was registered",
+            mend="Load it again with infra.tools.reload(), or start the process that registered it anew.",
+            facts={"tool": place.qualname, "registered": place.digest, "here": here},
+        )
     for part in place.qualname.split("."):
         found = getattr(found, part, None)
     if not callable(found):
@@ -77,6 +93,47 @@ def find(place: Place) -> Callable[..., Any]:
             f"{place} is not there", mend="The file was changed since the tool was registered; load it again."
         )
     return found
+
+
+def _digest(module: str) -> str | None:
+    """The hash of a module's source, as it was when this process first asked; None where it has none."""
+    if module not in _digests:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        _digests[module] = source_hash(Path(file)) if file else None
+    return _digests[module]
+
+
+def source_hash(file: Path) -> str | None:
+    """The hash of what a file holds now; None where it can't be read."""
+    try:
+        return sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def changed(path: str | Path) -> bool:
+    """Whether a tool file holds another source than the one that this process has loaded from it."""
+    file = Path(path).resolve()
+    loaded = next((each for each in _loaded_from(file)), None)
+    return loaded is not None and source_hash(file) != _digest(loaded.__name__)
+
+
+def reload_file(path: str | Path) -> ModuleType:
+    """Run a file anew, in the place of the module that was loaded from it. Where it can't be run, that one stays.
+
+    Raises FileMissing, ToolInvalid.
+    """
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise FileMissing(path, what="tool module")
+    with _loading:
+        old = next((each for each in _loaded_from(file)), None)
+        return load_file(file) if old is None else _run(file, old.__name__)
+
+
+def _loaded_from(file: Path) -> list[ModuleType]:
+    modules = list(sys.modules.values())
+    return [each for each in modules if each.__name__ != "__main__" and getattr(each, "__file__", None) == str(file)]
 
 
 def load_file(path: str | Path) -> ModuleType:
@@ -91,16 +148,17 @@ def load_file(path: str | Path) -> ModuleType:
     if not file.is_file():
         raise FileMissing(path, what="tool module")
     with _loading:
-        for module in list(sys.modules.values()):
-            if module.__name__ != "__main__" and getattr(module, "__file__", None) == str(file):
-                return module
+        for module in _loaded_from(file):
+            return module
         if str(file.parent) not in sys.path:
             sys.path.append(str(file.parent))
         return _run(file)
 
 
-def _run(file: Path) -> ModuleType:
-    name = f"{_PREFIX}{file.stem}_{sha256(str(file).encode()).hexdigest()[:8]}"
+def _run(file: Path, name: str | None = None) -> ModuleType:
+    """Run a file as a module, or as another one's successor."""
+    name = name or f"{_PREFIX}{file.stem}_{sha256(str(file).encode()).hexdigest()[:8]}"
+    before, digest = sys.modules.get(name), source_hash(file)
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ToolInvalid(f"{file} is not a Python file", where=str(file), mend="A tool module's name ends in .py.")
@@ -110,6 +168,8 @@ def _run(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
         if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             raise
         raise ToolInvalid(
@@ -119,6 +179,7 @@ def _run(file: Path) -> ModuleType:
             mend="Mend the file; `python -c 'import …'` of it must work.",
             facts={"file": str(file)},
         ) from error
+    _digests[name] = digest
     return module
 
 

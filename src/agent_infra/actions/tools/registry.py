@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final, cast, overload
 
 from agent_infra.actions.tools.definition import MARK, Effects, Function, Isolation, Tool, make_tool
-from agent_infra.actions.tools.places import load_file, place_of
+from agent_infra.actions.tools.places import changed, load_file, place_of, reload_file
 from agent_infra.errors import ToolInvalid, ToolUnknown
 from agent_infra.observability import get_logger
 
@@ -20,10 +20,15 @@ _log = get_logger(__name__)
 
 
 class ToolRegistry:
-    """The tools of one home, by name. `searched` says where tools were looked for and what was found there."""
+    """The tools of one home, by name. `searched` says where tools were looked for and what was found there; `revision`
+    grows with every change.
+    """
 
     def __init__(self) -> None:
         self._tools: dict[str, Tool] = {}
+        self._files: dict[Path, list[str]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.revision = 0
         self.searched: list[str] = []
 
     def register(self, tool: Tool) -> Tool:
@@ -41,7 +46,35 @@ class ToolRegistry:
         if tool.effects is None:
             _log.warning("tool.effects_undeclared", tool=tool.name, treated_as="once", mend="say effects='none', say")
         self._tools[tool.name] = tool
+        self._changed()
         return tool
+
+    def _changed(self) -> None:
+        self.revision += 1
+        for listener in list(self._listeners):
+            listener()
+
+    def watch(self, listener: Callable[[], None]) -> None:
+        """Call a function after every change of the registry."""
+        self._listeners.append(listener)
+
+    def reload(self) -> list[str]:
+        """Load the tool files anew that were changed since they were loaded; the names of the tools that they define now.
+
+        Workers that had loaded the older source are replaced at their next call. A file that can't be run leaves what it
+        defined before in force. Raises FileMissing, ToolInvalid.
+        """
+        found: list[str] = []
+        for path, before in list(self._files.items()):
+            if changed(path):
+                tools = _collect(reload_file(path))
+                for name in set(before) - {tool.name for tool in tools}:
+                    del self._tools[name]
+                    _log.warning("tool.removed", tool=name, file=str(path))
+                self._files[path] = [self.register(tool).name for tool in tools]
+                found += self._files[path]
+                self._changed()
+        return sorted(found)
 
     @overload
     def tool(self, function: Function) -> Function: ...
@@ -98,6 +131,7 @@ class ToolRegistry:
         """
         self.searched.append(f"{path} (not loaded)")
         found = [self.register(each) for each in _collect(load_file(path))]
+        self._files[Path(path).resolve()] = [tool.name for tool in found]
         self.searched[-1] = f"{path} ({_count(found)})"
         return found
 
