@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from agent_infra.actions.evidence import EvidenceStore, environment
+from agent_infra.actions.evidence import Chain, EvidenceStore, Kept, Tip, Told, Usage
 from agent_infra.actions.executors import Call, ExecutorPool, Outcome
 from agent_infra.actions.language import Contract, condition_text, judged
 from agent_infra.actions.result import ActionResult
+from agent_infra.actions.secrets import NO_SETTINGS, Sealed, Secrets
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import LockTimeout, NotJson, SchemaMismatch
+from agent_infra.errors import AgentInfraError, LockTimeout, NotJson, SchemaMismatch, SecretMissing, SecretUnusable
 from agent_infra.expressions import Expression
 from agent_infra.observability import mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
@@ -34,13 +35,20 @@ OnCall: TypeAlias = Callable[[Step, Node], None]
 OnReceipt: TypeAlias = Callable[[Step, ActionResult], None]
 RECEIPT_WAIT: Final = 600.0
 """Seconds for which a call that has ended waits for another writer of its session."""
+_OUTCOME_FIELDS: Final = tuple(each.name for each in fields(Outcome))
+_HIDDEN: Final = "its parameters held a secret, which is not recorded"
 UNSURE: Final = ("TimedOut", "ToolOutOfMemory", "WorkerDied", "ExecutorStopped")
 """Failures after which nobody knows what the tool had done; with effects `once` the outcome is then unknown."""
 
 
 @dataclass(slots=True)
 class Execution:
-    """What is known of one execution so far."""
+    """What is known of one execution so far.
+
+    given, params    the parameters as the tool gets them, and as they are recorded: without secrets
+    written          by name, the version that wrote each node of `inputs`
+    start, previous  the step that it started from, and the bundles that its own follows
+    """
 
     contract: Contract
     tool: Tool
@@ -52,7 +60,13 @@ class Execution:
     started_at: str = ""
     bindings: dict[str, Any] = field(default_factory=dict[str, Any])
     inputs: dict[str, Node] = field(default_factory=dict[str, Node])
+    written: dict[str, str] = field(default_factory=dict[str, str])
+    given: dict[str, Any] = field(default_factory=dict[str, Any])
     params: dict[str, Any] = field(default_factory=dict[str, Any])
+    settings: Sealed = NO_SETTINGS
+    start: int = 0
+    previous: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    usages: list[Usage] = field(default_factory=list[Usage])
     conditions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     call: Node | None = None
 
@@ -60,8 +74,17 @@ class Execution:
 class Orchestrator:
     """Executes contracts: the one way from a spec to a tool call."""
 
-    def __init__(self, engine: StateEngine, tools: ToolRegistry, pool: ExecutorPool, evidence: EvidenceStore) -> None:
+    def __init__(
+        self,
+        engine: StateEngine,
+        tools: ToolRegistry,
+        pool: ExecutorPool,
+        evidence: EvidenceStore,
+        secrets: Secrets | None = None,
+    ) -> None:
         self._engine = engine
+        self._secrets = secrets or Secrets()
+        self._chain = Chain(engine)
         self._tools = tools
         self._pool = pool
         self._evidence = evidence
@@ -92,12 +115,15 @@ class Orchestrator:
         execution = Execution(
             contract, self._tools.get(contract.tool), graph, agent or graph.agent, dict(params or {}), dict(about or {})
         )
+        if not self._evidence.is_prepared:
+            await asyncio.to_thread(self._evidence.prepare)
         with graph.step(agent=execution.agent, durable=False) as step:
             refusal = self._prepare(execution, seed or (new_ulid(self._engine.clock.micros()),), repeat)
             call = execution.call = self._write_call(step, execution, repeat)
             refused = self._write_end(step, execution, refusal, on_receipt) if refusal is not None else None
             if refused is None and on_call is not None:
                 on_call(step, call)
+        self._follow(execution, execution.started_at, step, refused)
         if refused is None:
             if contract.effects == "once":
                 await self._settled(graph)
@@ -122,28 +148,57 @@ class Orchestrator:
 
     def _obstacle(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> dict[str, Any] | None:
         contract, graph = execution.contract, execution.graph
-        execution.started_at = str(graph.version)
+        self._begin(execution)
         state, execution.inputs = activation(graph, contract.readings)
+        execution.written = {name: self._written(graph, node) for name, node in execution.inputs.items()}
         now = to_datetime(self._engine.clock.micros()).isoformat()
-        execution.bindings = state | {"agent": {"name": execution.agent}, "now": now}
+        bindings = state | {"agent": {"name": execution.agent}, "now": now}
+        try:
+            execution.settings = self._secrets.seal(execution.tool.settings)
+            missing = None
+        except (SecretMissing, SecretUnusable) as error:
+            missing = _told(error)
         if repeat is None:
-            params, problems = contract.resolve(execution.bindings, execution.fill)
+            execution.given, problems = contract.resolve(bindings, execution.fill)
         else:
-            params, problems = dict(repeat.data["params"]), []
-        execution.params = params
-        execution.bindings["params"] = params
+            execution.given, problems = dict(repeat.data["params"]), []
+        execution.params = self._secrets.clean(execution.given)
+        execution.bindings = self._secrets.clean(bindings | {"params": execution.given})
         execution.key = (
             repeat.data["idempotency_key"]
             if repeat is not None
-            else fingerprint([graph.session_id, *seed, contract.name, params, contract.tool_version])
+            else fingerprint([graph.session_id, *seed, contract.name, execution.params, contract.tool_version])
         )
+        if missing is not None:
+            return missing
+        if repeat is not None and repeat.data.get("hidden"):
+            return _error("ParametersHidden", "the call can't be repeated as it was", [_HIDDEN])
         if problems:
             return _error("ParametersInvalid", f"the parameters are not what action {contract.name!r} takes", problems)
-        wrong = execution.tool.check_input(params)
+        wrong = execution.tool.check_input(execution.given)
         if wrong:
             return _error("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
         failed = self._judge(execution, "pre", contract.preconditions)
         return _condition_error("PreconditionFailed", failed) if failed else None
+
+    def _begin(self, execution: Execution) -> None:
+        """Note the version that an execution starts from, and the bundles that its own will follow."""
+        graph = execution.graph
+        execution.started_at = str(graph.version)
+        execution.start = self._engine.head(graph.session_id).step
+        execution.previous = self._chain.previous(graph.session_id, execution.started_at)
+
+    def _follow(self, execution: Execution, before: str, step: Step, ended: ActionResult | None) -> None:
+        """Tell the chain of a step that was committed, and of the bundle that it brought."""
+        if step.version is None:
+            return
+        number = int(step.version.rsplit(".", 2)[1])
+        tip = Tip(ended.evidence_cid, ended.event_id, number, execution.start) if ended is not None else None
+        self._chain.moved(execution.graph.session_id, before, step.version, tip)
+
+    def _written(self, graph: StateGraph, node: Node) -> str:
+        """The version that wrote a node which the head shows."""
+        return self._engine.version_of(graph.session_id, self._engine.place_in_line(graph.session_id, node.step))
 
     def _judge(
         self, execution: Execution, kind: Literal["pre", "post"], conditions: Sequence[Expression]
@@ -162,11 +217,12 @@ class Orchestrator:
             "tool": contract.tool,
             "tool_version": contract.tool_version,
             "params": execution.params,
+            **({"hidden": True} if execution.params is not execution.given else {}),
             "effects": contract.effects,
             "idempotency_key": execution.key,
             "inputs": [node.id for node in inputs],
             "attempt": repeat.data.get("attempt", 1) + 1 if repeat is not None else 1,
-        } | dict(execution.about)
+        } | self._secrets.clean(dict(execution.about))
         call = step.add_node("call", data, tool=contract.tool, labels=_inherited(inputs))
         for node in inputs:
             step.add_edge(call.id, node.id, "references")
@@ -182,23 +238,41 @@ class Orchestrator:
             outcome = await self._pool.execute(
                 Call(
                     tool=execution.tool,
-                    params=execution.params,
+                    params=execution.given,
                     call_id=call.id,
                     idempotency_key=execution.key,
                     idle=contract.timeout.idle,
                     total=contract.timeout.total,
+                    on_progress=_collector(execution),
+                    settings=execution.settings,
                 )
             )
+            outcome = self._without_secrets(outcome)
             if outcome.status != "succeeded":
                 mark_failed(span, (outcome.error or {}).get("code", outcome.status))
         metrics().called(contract.tool, outcome.status, (outcome.finished - outcome.started) / MICROS)
-        kept = await asyncio.to_thread(self._evidence.keep, outcome.output)
+        kept = _Stored(await self._keep(execution.params), await self._keep(outcome.output))
         result = await self._record(execution, outcome, kept, on_receipt)
         await self._settled(execution.graph)
         return result
 
+    async def _keep(self, value: Any) -> Kept:
+        """A value as the bundle holds it. A large one is written off the loop."""
+        return Kept(value) if self._evidence.is_small(value) else await asyncio.to_thread(self._evidence.keep, value)
+
+    def _without_secrets(self, outcome: Outcome) -> Outcome:
+        """The outcome as it is recorded and given back: whatever of it holds a secret, without it."""
+        found: dict[str, Any] = {}
+        for name in _OUTCOME_FIELDS:
+            value = getattr(outcome, name)
+            tail = name in ("stdout", "stderr")
+            cleaned = self._secrets.clean_tail(value) if tail else self._secrets.clean(value)
+            if cleaned is not value:
+                found[name] = cleaned
+        return replace(outcome, **found) if found else outcome
+
     async def _record(
-        self, execution: Execution, outcome: Outcome, kept: Mapping[str, Any], on_receipt: OnReceipt | None
+        self, execution: Execution, outcome: Outcome, kept: _Stored, on_receipt: OnReceipt | None
     ) -> ActionResult:
         """Commit the end of a call. Where another writer has the session, wait on a thread: neither the loop nor what is
         known of the outcome may be lost for want of a lock.
@@ -207,8 +281,10 @@ class Orchestrator:
         def write(timeout: float) -> ActionResult:
             graph = execution.graph
             with graph.step(agent=execution.agent, lock_wait_timeout=timeout, durable=False) as step:
+                before = str(graph.version)
                 ending = replace(self._judged(execution, outcome), kept=kept)
                 result = self._write_end(step, execution, ending, on_receipt)
+            self._follow(execution, before, step, result)
             return replace(result, version=step.version or "")
 
         try:
@@ -226,7 +302,7 @@ class Orchestrator:
             error = _error("OutputInvalid", f"{execution.tool.name!r} gave what its output schema forbids", wrong)
             return _Ending("failed", outcome.output, error, outcome)
         state, _ = activation(execution.graph, execution.contract.postconditions)
-        execution.bindings |= state | {"result": outcome.output}
+        execution.bindings |= self._secrets.clean(state) | {"result": outcome.output}
         failed = self._judge(execution, "post", execution.contract.postconditions)
         if failed:
             return _Ending("failed", outcome.output, _condition_error("PostconditionFailed", failed), outcome)
@@ -241,7 +317,8 @@ class Orchestrator:
         if ending.status == "succeeded":
             node, ending = self._write_result(step, execution, ending)
         seconds = (ending.outcome.finished - ending.outcome.started) / MICROS if ending.outcome else None
-        evidence = self._evidence.write(self._bundle(execution, ending, seconds))
+        ending = replace(ending, error=self._secrets.clean(ending.error))
+        evidence = self._evidence.record(self._told(execution, ending, seconds))
         receipt: dict[str, Any] = {
             "call": call.id,
             "status": ending.status,
@@ -296,40 +373,36 @@ class Orchestrator:
         step.add_edge(call.id, node.id, "causes")
         return node, ending
 
-    def _bundle(self, execution: Execution, ending: _Ending, seconds: float | None) -> dict[str, Any]:
-        contract, outcome = execution.contract, ending.outcome
-        ran: dict[str, Any] = {}
-        if outcome is not None:
-            ran = {
-                "executor": outcome.executor,
-                "started_at": to_datetime(outcome.started).isoformat(),
-                "finished_at": to_datetime(outcome.finished).isoformat(),
-                "exit_code": outcome.exit_code,
-                "cpu_seconds": outcome.cpu_seconds,
-                "peak_memory_mb": outcome.peak_memory_mb,
-                "stdout_tail": outcome.stdout,
-                "stderr_tail": outcome.stderr,
-            }
-        bundle: dict[str, Any] = {
-            "kind": "agent_infra/evidence",
-            "format": 1,
-            "session": execution.graph.session_id,
-            "version": execution.started_at,
-            "call": cast("Node", execution.call).id,
-            "agent": execution.agent,
-            "action": contract.name,
-            "contract": contract.hash,
-            "tool": {"name": contract.tool, "version": contract.tool_version},
-            "idempotency_key": execution.key,
-            "params": execution.params,
-            "inputs": {name: {"node": node.id, "step": node.step} for name, node in execution.inputs.items()},
-            "conditions": execution.conditions,
-            "status": ending.status,
-            "error": ending.error,
-            "seconds": seconds,
-            "environment": environment(),
-        }
-        return bundle | dict(ending.kept) | ran
+    def _told(self, execution: Execution, ending: _Ending, seconds: float | None) -> Told:
+        kept = ending.kept or _Stored(self._evidence.keep(execution.params), Kept())
+        return Told(
+            session=execution.graph.session_id,
+            version=execution.started_at,
+            previous=execution.previous,
+            call=cast("Node", execution.call),
+            agent=execution.agent,
+            contract=execution.contract,
+            tool=execution.tool,
+            key=execution.key,
+            inputs=execution.inputs,
+            written=execution.written,
+            conditions=execution.conditions,
+            status=ending.status,
+            error=ending.error,
+            seconds=seconds,
+            cost=self._evidence.cost(execution.usages, ending.outcome.output if ending.outcome else None),
+            params=kept.params,
+            output=kept.output,
+            outcome=ending.outcome,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Parameters and output as the bundle holds them."""
+
+    params: Kept
+    output: Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,11 +411,27 @@ class _Ending:
     output: Any
     error: dict[str, Any] | None
     outcome: Outcome | None = None
-    kept: Mapping[str, Any] = field(default_factory=lambda: {"output": None})
+    kept: _Stored | None = None
 
 
 def _error(code: str, what: str, reasons: Sequence[str]) -> dict[str, Any]:
     return {"code": code, "what": what, "why": "; ".join(reasons)}
+
+
+def _told(error: AgentInfraError) -> dict[str, Any]:
+    return _error(error.code, error.what, [error.why] if error.why else []) | (
+        {"mend": error.mend} if error.mend else {}
+    )
+
+
+def _collector(execution: Execution) -> Callable[[Any], None]:
+    """Gathers what the tool says that it used."""
+
+    def collect(update: Any) -> None:
+        if isinstance(update, dict):
+            execution.usages.append(Usage(**cast("dict[str, Any]", update)["usage"]))
+
+    return collect
 
 
 def _condition_error(code: str, failed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Results go to stdout (`--json` for programs), everything else to stderr. Exit st
 usage, 4 not found, 5 conflict or locked, 130 interrupted.
 
     app        the command tree and how errors end it; common: what commands share
+    evidence   what executions left: shown, verified, exported, pushed, explained
     state      versions, sessions out and in, upgrades
     story      a session as a tree
     project    `init` and `demo`, from template/
