@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote, quote_plus
 
+from agent_infra.config import SECRET
 from agent_infra.errors import SecretMissing, SecretUnusable
 from agent_infra.observability import get_logger
 
 SCHEME: Final = "secret://"
-VARIABLE: Final = "AGENT_INFRA_SECRET_"
 SHORTEST: Final = 6
 """Characters that a secret has at least: a shorter one could not be told from ordinary text."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,128}")
@@ -90,17 +90,15 @@ class Secrets:
                 why="it is 1 to 128 letters of a to z, digits and `_`",
                 mend="Write secret://OPENWEATHER, say.",
             )
-        value = os.environ.get(VARIABLE + name)
+        value = os.environ.get(SECRET + name)
         if value is None:
             value = self._read(name, strict=True)
         if value is None:
-            places = f"{VARIABLE}{name} is not set" + (
-                f" and {self._folder / name} is not there" if self._folder else ""
-            )
+            places = f"{SECRET}{name} is not set" + (f" and {self._folder / name} is not there" if self._folder else "")
             raise SecretMissing(
                 f"there is no secret {name}",
                 why=places,
-                mend=f"Export {VARIABLE}{name}, or write it to that file with mode 0600.",
+                mend=f"Export {SECRET}{name}, or write it to that file with mode 0600.",
                 facts={"secret": name},
             )
         self._check(name, value)
@@ -184,7 +182,7 @@ class Secrets:
 
     def _know_all(self) -> None:
         """Learn what stands in the environment and in the folder, usable or not: all of it is to be hidden."""
-        found = {name.removeprefix(VARIABLE): value for name, value in os.environ.items() if name.startswith(VARIABLE)}
+        found = {name.removeprefix(SECRET): value for name, value in os.environ.items() if name.startswith(SECRET)}
         files = sorted(self._folder.iterdir()) if self._folder is not None and self._folder.is_dir() else []
         for path in files:
             try:

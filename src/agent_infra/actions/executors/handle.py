@@ -21,7 +21,7 @@ import psutil
 
 from agent_infra.actions.executors.tree import MARK, end_marked, end_tree
 from agent_infra.actions.executors.wire import Address, Done, Load, Loaded, Progress, Run, packed, receive
-from agent_infra.actions.secrets import VARIABLE
+from agent_infra.config import SECRET
 
 _LIBRARY = str(Path(__file__).resolve().parents[3])
 _KEEP = 16 * 1024
@@ -247,7 +247,7 @@ def _environment(mark: str) -> dict[str, str]:
     the parent found it; the worker resets it.
     """
     path = os.pathsep.join(part for part in (_LIBRARY, os.environ.get("PYTHONPATH")) if part)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLE)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
     return inherited | {MARK: mark, "PYTHONPATH": path}
 
 
