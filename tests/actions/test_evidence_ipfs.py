@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,14 @@ def tell(infra: Infra, count: int = 1) -> list[str]:
     graph = infra.session("会话")
     specs = [{"tool": "tell", "params": {"number": number}} for number in range(count)]
     return [infra.actions.execute(spec, graph).evidence_cid for spec in specs]
+
+
+def wait_for_error(infra: Infra) -> None:
+    """Return once a push has failed; a guard ends a test in which none ever does."""
+    give_up = time.monotonic() + 30
+    while infra.evidence.pushing().last_error is None:
+        assert time.monotonic() < give_up, "no push was tried"
+        time.sleep(0.005)
 
 
 # -- by hand ---------------------------------------------------------------------------------------
@@ -111,8 +120,7 @@ def test_every_new_bundle_reaches_a_node_that_fails_at_first(tmp_path: Path, nod
 def test_what_could_not_be_sent_is_sent_after_a_restart(tmp_path: Path, node: Node) -> None:
     with opened(tmp_path, ipfs=NOBODY, ipfs_retry=0.01) as infra:
         cids = tell(infra, 3)
-        while infra.evidence.pushing().last_error is None:
-            pass
+        wait_for_error(infra)
         state = infra.evidence.pushing()
         assert (state.pushed, state.waiting) == (0, 3)
         assert NOBODY in (state.last_error or "")
@@ -135,9 +143,7 @@ def test_a_bundle_that_is_gone_does_not_hold_up_the_others(tmp_path: Path, node:
     with opened(tmp_path, ipfs=NOBODY, ipfs_retry=60.0) as infra:
         gone, kept = tell(infra, 2)
         (receipt,) = [
-            each
-            for each in infra.session("会话").nodes(type="receipt")
-            if each.data["evidence"]["$cid"] == gone
+            each for each in infra.session("会话").nodes(type="receipt") if each.data["evidence"]["$cid"] == gone
         ]
         infra.session("会话").erase(receipt.id, "忘记")
     with opened(tmp_path, ipfs=node.url) as infra:

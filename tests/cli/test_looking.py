@@ -1,4 +1,4 @@
-"""`session`, `evidence`, `action`, `state`, `config`: what happened is shown, and what is wrong is found."""
+"""`session`, `action`, `state`, `config`: what happened is shown, and what is wrong is found."""
 
 from __future__ import annotations
 

@@ -86,12 +86,29 @@ def read_prices(path: Path) -> PriceTable:
             data: Any = tomllib.loads(path.read_text("utf-8"))
         else:
             data = read_documents(path)[0].data
-        table = msgspec.convert(cast("dict[str, Any]", msgspec.to_builtins(data)) | {"file": path.name}, PriceTable)
+        plain = cast("dict[str, Any]", msgspec.to_builtins(data))
+        table = msgspec.convert(plain | {"file": path.name, "models": {}}, PriceTable)
         date.fromisoformat(table.date)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        hint = "it holds date (as 2026-11-01), currency, per (tokens), and models with the prices `in` and `out`"
-        raise ConfigErrors([Problem("PricesInvalid", str(error), str(path), hint=hint)]) from error
-    return table
+        raise ConfigErrors([_wrong(path, str(error))]) from error
+    models = plain.get("models")
+    if not isinstance(models, dict):
+        raise ConfigErrors([_wrong(path, "`models` is not there, or not a table")])
+    prices: dict[str, ModelPrice] = {}
+    problems: list[Problem] = []
+    for name, price in cast("dict[str, Any]", models).items():
+        try:
+            prices[name] = msgspec.convert(price, ModelPrice)
+        except msgspec.ValidationError as error:
+            problems.append(_wrong(path, f"model {name!r}: {error}"))
+    if problems:
+        raise ConfigErrors(problems)
+    return msgspec.structs.replace(table, models=prices)
+
+
+def _wrong(path: Path, message: str) -> Problem:
+    hint = "it holds date (as 2026-11-01), currency, per (tokens), and models with the prices `in` and `out`"
+    return Problem("PricesInvalid", message, str(path), hint=hint)
 
 
 def usage_in(output: Any) -> Usage | None:

@@ -6,6 +6,7 @@ A bundle refers to large values and to its environment by CID. What hashes diffe
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Sequence
@@ -167,6 +168,7 @@ class EvidenceStore:
 
     async def apush(self, cid: str, url: str | None = None, *, chain: bool = False) -> list[str]:
         """`push` for running loops."""
+        blocks = await asyncio.to_thread(self.blocks, cid, chain=chain)
         node = url or self._ipfs
         if not node:
             raise IpfsFailed(
@@ -174,7 +176,7 @@ class EvidenceStore:
                 mend='Name one, or set ipfs = "http://127.0.0.1:5001" under [evidence].',
                 facts={"again": False},
             )
-        return await push_car(node, self.blocks(cid, chain=chain))
+        return await push_car(node, blocks)
 
     def pushing(self) -> PushState:
         """How the pushing in the background stands: pushed, waiting, the last error."""
