@@ -145,6 +145,21 @@ def test_an_attempt_after_an_interruption_is_counted(extracting: Infra, graph: S
     assert bundle["idempotency_key"] == call.data["idempotency_key"]
 
 
+def test_a_bundle_of_the_first_format_is_still_read(infra: Infra) -> None:
+    apart = infra.blobs.put_value("长" * 40_000)
+    old = {
+        "kind": "agent_infra/evidence",
+        "format": 1,
+        "output": apart,
+        "output_apart": True,
+        "environment": {"host": "h"},
+    }
+    cid = infra.evidence.write(old)["$cid"]
+    assert infra.evidence.output(cid) == "长" * 40_000
+    assert infra.evidence.environment(cid) == {"host": "h"}
+    assert infra.evidence.verify(cid).ok
+
+
 # -- the environment -------------------------------------------------------------------------------
 
 

@@ -240,3 +240,16 @@ def test_a_long_chain_is_followed_as_far_as_asked(answering: Infra, graph: State
     check = answering.evidence.verify(last, limit=5)
     assert (check.ok, check.records) == (True, 5)
     assert "not followed beyond 5 bundles" in check.ended[0]
+
+
+def test_a_session_takes_its_chain_to_another_home(answering: Infra, graph: StateGraph, tmp_path: Path) -> None:
+    results = [ask(answering, graph, number) for number in (1, -1, 2)]
+    with (tmp_path / "会话.jsonl").open("wb") as file:
+        answering.backend.export_session(graph.session_id, file)
+    with Infra.open(tmp_path / "另一个", project=Project(root=tmp_path), durability="os") as other:
+        other.backend.import_session(tmp_path / "会话.jsonl")
+        register(other)
+        check = other.evidence.verify(results[-1].evidence_cid)
+        assert (check.ok, check.records, check.ended) == (True, 3, ())
+        after = ask(other, other.session(graph.session_id))
+        assert before(other, after.evidence_cid) == [results[-1].evidence_cid]

@@ -114,11 +114,15 @@ class EvidenceStore:
     def part(self, bundle: dict[str, Any], name: str) -> Any:
         """A field of a bundle, its value read from its own block where it is apart."""
         value: Any = bundle.get(name)
-        return self._blobs.get_value(value["$cid"]) if name in bundle.get("apart", ()) else value
+        first_format = ("output",) if bundle.get("output_apart") else ()
+        return self._blobs.get_value(value["$cid"]) if name in bundle.get("apart", first_format) else value
 
     def environment(self, cid: str) -> dict[str, Any]:
         """The snapshot of where a bundle's call ran: Python, packages, machine, GPUs, driver."""
-        return self._blobs.get_value(self.get(cid)["environment"]["$cid"])
+        told = self.get(cid)["environment"]
+        return (
+            self._blobs.get_value(told["$cid"]) if "$cid" in told else told
+        )  # the first format held it in each bundle
 
     def verify(self, cid: str, *, chain: bool = True, limit: int = MANY) -> EvidenceCheck:
         """Recompute the hashes of a bundle, of all that it refers to, and of the bundles that it follows.
