@@ -15,10 +15,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_infra import ActionResult, CallContext, Infra, StateGraph, Tool, background
-from agent_infra.actions import Secrets
+from agent_infra.actions import ActionLibrary, EvidenceStore, Orchestrator, Secrets, ToolRegistry
+from agent_infra.actions.executors import Call, ExecutorPool, LocalExecutor, Outcome
 from agent_infra.actions.tools import Isolation, make_tool
 from agent_infra.config import Project
 from agent_infra.errors import SecretMissing, SecretUnusable, ToolInvalid
+from agent_infra.state import BlobStore, StateEngine
+from agent_infra.state.stores import MemoryStore
 
 from . import secret_tools
 
@@ -282,3 +285,26 @@ def test_a_secrets_file_keeps_its_mode(tmp_path: Path) -> None:
 
 def test_call_context_without_settings_has_none() -> None:
     assert CallContext("key").settings == {}
+
+
+def test_a_secret_that_only_the_executor_asks_for_fails_the_call_on_record() -> None:
+    class Asking(LocalExecutor):
+        """Stands for an executor that resolves what a server or an image declares."""
+
+        async def execute(self, call: Call) -> Outcome:
+            Secrets().get("NOT_THERE")
+            return await super().execute(call)
+
+    engine, tools = StateEngine(MemoryStore(), durability="os"), ToolRegistry()
+    evidence = EvidenceStore(BlobStore(engine.store))
+    pool = ExecutorPool([Asking()])
+    actions = ActionLibrary(tools, Orchestrator(engine, tools, pool, evidence), evidence)
+    tools.register(make_tool(secret_tools.settings_seen, name="asks", effects="none"))
+    graph = StateGraph("会话", engine=engine)
+    try:
+        result = actions.execute({"tool": "asks", "params": {"about": "x"}}, graph)
+    finally:
+        background.wait_for(pool.stop(), twin="stop")
+    assert (result.status, result.error and result.error["code"]) == ("failed", "SecretMissing")
+    assert graph.nodes(type="receipt")[0].data["status"] == "failed"
+    assert evidence.get(result.evidence_cid)["executor"] == "local"

@@ -7,7 +7,8 @@ leaves as an `ActionResult` whose evidence is stored under its content id.
     language/     YAML -> Contract
     space/        what is legal at a version, and why the rest is not
     executors/    where tools run
-    orchestrator  one execution, from the head to its evidence; result: what is left of it
+    orchestrator  one execution, from the head to its evidence; execution: what is known of it meanwhile
+    result        what is left of it in its caller's hands
     evidence/     what each execution leaves: bundles by content id, their chain, CAR files, IPFS, why
     secrets       secret://NAME: put in where a tool runs, taken out of what is written
     library       ActionLibrary: the face

@@ -15,18 +15,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from agent_infra.actions.evidence import Chain, EvidenceStore, Kept, Tip, Told, Usage
+from agent_infra.actions.evidence import Chain, EvidenceStore, Kept, Tip
+from agent_infra.actions.execution import (
+    Ending,
+    Execution,
+    Stored,
+    as_error,
+    conditions_failed,
+    error_of,
+    told,
+    without_secrets,
+)
 from agent_infra.actions.executors import Call, ExecutorPool, Outcome
-from agent_infra.actions.language import Contract, condition_text, judged
+from agent_infra.actions.language import Contract, judged
 from agent_infra.actions.result import ActionResult
-from agent_infra.actions.secrets import NO_SETTINGS, Sealed, Secrets
-from agent_infra.actions.tools import Tool, ToolRegistry
+from agent_infra.actions.secrets import Secrets
+from agent_infra.actions.tools import ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import AgentInfraError, LockTimeout, NotJson, SchemaMismatch, SecretMissing, SecretUnusable
+from agent_infra.errors import LockTimeout, NotJson, SchemaMismatch, SecretMissing, SecretUnusable
 from agent_infra.expressions import Expression
 from agent_infra.observability import mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
@@ -35,40 +45,9 @@ OnCall: TypeAlias = Callable[[Step, Node], None]
 OnReceipt: TypeAlias = Callable[[Step, ActionResult], None]
 RECEIPT_WAIT: Final = 600.0
 """Seconds for which a call that has ended waits for another writer of its session."""
-_OUTCOME_FIELDS: Final = tuple(each.name for each in fields(Outcome))
 _HIDDEN: Final = "its parameters held a secret, which is not recorded"
 UNSURE: Final = ("TimedOut", "ToolOutOfMemory", "WorkerDied", "ExecutorStopped")
 """Failures after which nobody knows what the tool had done; with effects `once` the outcome is then unknown."""
-
-
-@dataclass(slots=True)
-class Execution:
-    """What is known of one execution so far.
-
-    given, params    the parameters as the tool gets them, and as they are recorded: without secrets
-    written          by name, the version that wrote each node of `inputs`
-    start, previous  the step that it started from, and the bundles that its own follows
-    """
-
-    contract: Contract
-    tool: Tool
-    graph: StateGraph
-    agent: str | None
-    fill: Mapping[str, Any]
-    about: Mapping[str, Any]
-    key: str = ""
-    started_at: str = ""
-    bindings: dict[str, Any] = field(default_factory=dict[str, Any])
-    inputs: dict[str, Node] = field(default_factory=dict[str, Node])
-    written: dict[str, str] = field(default_factory=dict[str, str])
-    given: dict[str, Any] = field(default_factory=dict[str, Any])
-    params: dict[str, Any] = field(default_factory=dict[str, Any])
-    settings: Sealed = NO_SETTINGS
-    start: int = 0
-    previous: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
-    usages: list[Usage] = field(default_factory=list[Usage])
-    conditions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    call: Node | None = None
 
 
 class Orchestrator:
@@ -138,13 +117,13 @@ class Orchestrator:
 
     # -- before the call ---------------------------------------------------------------------------
 
-    def _prepare(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> _Ending | None:
+    def _prepare(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> Ending | None:
         """Resolve and judge at the head; the refusal, or None where the call may be made."""
         error = self._obstacle(execution, seed, repeat)
         if error is None:
             return None
         metrics().refused(execution.contract.name, error["code"])
-        return _Ending("refused", None, error)
+        return Ending("refused", None, error)
 
     def _obstacle(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> dict[str, Any] | None:
         contract, graph = execution.contract, execution.graph
@@ -157,7 +136,7 @@ class Orchestrator:
             execution.settings = self._secrets.seal(execution.tool.settings)
             missing = None
         except (SecretMissing, SecretUnusable) as error:
-            missing = _told(error)
+            missing = as_error(error)
         if repeat is None:
             execution.given, problems = contract.resolve(bindings, execution.fill)
         else:
@@ -172,14 +151,16 @@ class Orchestrator:
         if missing is not None:
             return missing
         if repeat is not None and repeat.data.get("hidden"):
-            return _error("ParametersHidden", "the call can't be repeated as it was", [_HIDDEN])
+            return error_of("ParametersHidden", "the call can't be repeated as it was", [_HIDDEN])
         if problems:
-            return _error("ParametersInvalid", f"the parameters are not what action {contract.name!r} takes", problems)
+            return error_of(
+                "ParametersInvalid", f"the parameters are not what action {contract.name!r} takes", problems
+            )
         wrong = execution.tool.check_input(execution.given)
         if wrong:
-            return _error("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
+            return error_of("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
         failed = self._judge(execution, "pre", contract.preconditions)
-        return _condition_error("PreconditionFailed", failed) if failed else None
+        return conditions_failed("PreconditionFailed", failed) if failed else None
 
     def _begin(self, execution: Execution) -> None:
         """Note the version that an execution starts from, and the bundles that its own will follow."""
@@ -235,44 +216,39 @@ class Orchestrator:
     async def _run(self, execution: Execution, on_receipt: OnReceipt | None) -> ActionResult:
         contract, call = execution.contract, cast("Node", execution.call)
         with tool_span(contract.tool, call_id=call.id, session=execution.graph.session_id) as span:
-            outcome = await self._pool.execute(
-                Call(
-                    tool=execution.tool,
-                    params=execution.given,
-                    call_id=call.id,
-                    idempotency_key=execution.key,
-                    idle=contract.timeout.idle,
-                    total=contract.timeout.total,
-                    on_progress=_collector(execution),
-                    settings=execution.settings,
-                )
-            )
-            outcome = self._without_secrets(outcome)
+            outcome = without_secrets(await self._call(execution), self._secrets)
             if outcome.status != "succeeded":
                 mark_failed(span, (outcome.error or {}).get("code", outcome.status))
         metrics().called(contract.tool, outcome.status, (outcome.finished - outcome.started) / MICROS)
-        kept = _Stored(await self._keep(execution.params), await self._keep(outcome.output))
+        kept = Stored(await self._keep(execution.params), await self._keep(outcome.output))
         result = await self._record(execution, outcome, kept, on_receipt)
         await self._settled(execution.graph)
         return result
+
+    async def _call(self, execution: Execution) -> Outcome:
+        contract = execution.contract
+        call = Call(
+            tool=execution.tool,
+            params=execution.given,
+            call_id=cast("Node", execution.call).id,
+            idempotency_key=execution.key,
+            idle=contract.timeout.idle,
+            total=contract.timeout.total,
+            on_progress=execution.note_usage,
+            settings=execution.settings,
+        )
+        try:
+            return await self._pool.execute(call)
+        except (SecretMissing, SecretUnusable) as error:  # one that only the executor asks for
+            now = self._engine.clock.micros()
+            return Outcome("failed", None, as_error(error), now, now, self._pool.choose(execution.tool).name)
 
     async def _keep(self, value: Any) -> Kept:
         """A value as the bundle holds it. A large one is written off the loop."""
         return Kept(value) if self._evidence.is_small(value) else await asyncio.to_thread(self._evidence.keep, value)
 
-    def _without_secrets(self, outcome: Outcome) -> Outcome:
-        """The outcome as it is recorded and given back: whatever of it holds a secret, without it."""
-        found: dict[str, Any] = {}
-        for name in _OUTCOME_FIELDS:
-            value = getattr(outcome, name)
-            tail = name in ("stdout", "stderr")
-            cleaned = self._secrets.clean_tail(value) if tail else self._secrets.clean(value)
-            if cleaned is not value:
-                found[name] = cleaned
-        return replace(outcome, **found) if found else outcome
-
     async def _record(
-        self, execution: Execution, outcome: Outcome, kept: _Stored, on_receipt: OnReceipt | None
+        self, execution: Execution, outcome: Outcome, kept: Stored, on_receipt: OnReceipt | None
     ) -> ActionResult:
         """Commit the end of a call. Where another writer has the session, wait on a thread: neither the loop nor what is
         known of the outcome may be lost for want of a lock.
@@ -292,33 +268,33 @@ class Orchestrator:
         except LockTimeout:
             return await asyncio.to_thread(write, RECEIPT_WAIT)
 
-    def _judged(self, execution: Execution, outcome: Outcome) -> _Ending:
+    def _judged(self, execution: Execution, outcome: Outcome) -> Ending:
         """The outcome after the output's schema and the postconditions had their say."""
         if outcome.status != "succeeded":
             unsure = (outcome.error or {}).get("code") in UNSURE and execution.contract.effects == "once"
-            return _Ending("unknown" if unsure else outcome.status, None, outcome.error, outcome)
+            return Ending("unknown" if unsure else outcome.status, None, outcome.error, outcome)
         wrong = execution.tool.check_output(outcome.output)
         if wrong:
-            error = _error("OutputInvalid", f"{execution.tool.name!r} gave what its output schema forbids", wrong)
-            return _Ending("failed", outcome.output, error, outcome)
+            error = error_of("OutputInvalid", f"{execution.tool.name!r} gave what its output schema forbids", wrong)
+            return Ending("failed", outcome.output, error, outcome)
         state, _ = activation(execution.graph, execution.contract.postconditions)
         execution.bindings |= self._secrets.clean(state) | {"result": outcome.output}
         failed = self._judge(execution, "post", execution.contract.postconditions)
         if failed:
-            return _Ending("failed", outcome.output, _condition_error("PostconditionFailed", failed), outcome)
-        return _Ending("succeeded", outcome.output, None, outcome)
+            return Ending("failed", outcome.output, conditions_failed("PostconditionFailed", failed), outcome)
+        return Ending("succeeded", outcome.output, None, outcome)
 
     def _write_end(
-        self, step: Step, execution: Execution, ending: _Ending, on_receipt: OnReceipt | None
+        self, step: Step, execution: Execution, ending: Ending, on_receipt: OnReceipt | None
     ) -> ActionResult:
         """Add result node, evidence, receipt and edges to an open step."""
         call = cast("Node", execution.call)
         node: Node | None = None
         if ending.status == "succeeded":
             node, ending = self._write_result(step, execution, ending)
-        seconds = (ending.outcome.finished - ending.outcome.started) / MICROS if ending.outcome else None
+        seconds = ending.seconds
         ending = replace(ending, error=self._secrets.clean(ending.error))
-        evidence = self._evidence.record(self._told(execution, ending, seconds))
+        evidence = self._evidence.record(told(execution, ending, self._evidence))
         receipt: dict[str, Any] = {
             "call": call.id,
             "status": ending.status,
@@ -348,7 +324,7 @@ class Orchestrator:
             on_receipt(step, result)
         return result
 
-    def _write_result(self, step: Step, execution: Execution, ending: _Ending) -> tuple[Node | None, _Ending]:
+    def _write_result(self, step: Step, execution: Execution, ending: Ending) -> tuple[Node | None, Ending]:
         """The result node that the contract asks for; or the failure, where its own schema refuses the output."""
         contract, call = execution.contract, cast("Node", execution.call)
         if contract.result is None:
@@ -357,7 +333,7 @@ class Orchestrator:
         data = cast("dict[str, Any]", output) if isinstance(output, dict) else {"value": output}
         key = contract.result.key_for(execution.bindings | {"result": output})
         if key.error is not None:
-            error = _error("ReferenceUnresolved", "the result's key has no value", [key.error])
+            error = error_of("ReferenceUnresolved", "the result's key has no value", [key.error])
             return None, replace(ending, status="failed", error=error)
         try:
             node = step.add_node(
@@ -368,75 +344,10 @@ class Orchestrator:
                 labels=call.labels,
             )
         except (SchemaMismatch, NotJson) as refused:
-            error = _error("OutputInvalid", f"the output is no valid {contract.result.type!r} node", [str(refused)])
+            error = error_of("OutputInvalid", f"the output is no valid {contract.result.type!r} node", [str(refused)])
             return None, replace(ending, status="failed", error=error)
         step.add_edge(call.id, node.id, "causes")
         return node, ending
-
-    def _told(self, execution: Execution, ending: _Ending, seconds: float | None) -> Told:
-        kept = ending.kept or _Stored(self._evidence.keep(execution.params), Kept())
-        return Told(
-            session=execution.graph.session_id,
-            version=execution.started_at,
-            previous=execution.previous,
-            call=cast("Node", execution.call),
-            agent=execution.agent,
-            contract=execution.contract,
-            tool=execution.tool,
-            key=execution.key,
-            inputs=execution.inputs,
-            written=execution.written,
-            conditions=execution.conditions,
-            status=ending.status,
-            error=ending.error,
-            seconds=seconds,
-            cost=self._evidence.cost(execution.usages, ending.outcome.output if ending.outcome else None),
-            params=kept.params,
-            output=kept.output,
-            outcome=ending.outcome,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Parameters and output as the bundle holds them."""
-
-    params: Kept
-    output: Kept
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    status: str
-    output: Any
-    error: dict[str, Any] | None
-    outcome: Outcome | None = None
-    kept: _Stored | None = None
-
-
-def _error(code: str, what: str, reasons: Sequence[str]) -> dict[str, Any]:
-    return {"code": code, "what": what, "why": "; ".join(reasons)}
-
-
-def _told(error: AgentInfraError) -> dict[str, Any]:
-    return _error(error.code, error.what, [error.why] if error.why else []) | (
-        {"mend": error.mend} if error.mend else {}
-    )
-
-
-def _collector(execution: Execution) -> Callable[[Any], None]:
-    """Gathers what the tool says that it used."""
-
-    def collect(update: Any) -> None:
-        if isinstance(update, dict):
-            execution.usages.append(Usage(**cast("dict[str, Any]", update)["usage"]))
-
-    return collect
-
-
-def _condition_error(code: str, failed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    what = "a condition does not hold" if len(failed) == 1 else f"{len(failed)} conditions do not hold"
-    return _error(code, what, [condition_text(entry) for entry in failed])
 
 
 def _inherited(nodes: Sequence[Node]) -> tuple[str, ...]:
