@@ -15,11 +15,17 @@ import dag_cbor
 from multiformats import CID, varint
 
 
+def cid_bytes(cid: str) -> bytes:
+    """A CID's bytes, as a CAR holds them."""
+    return bytes(CID.decode(cid))
+
+
 class Node:
     """What the stand-in was sent, and how it is to behave.
 
     blocks, pins  what it holds by CID              fail      requests that it refuses before it works
     status        of a refusal                      pin_error what it says of a root that it doesn't pin
+    never         a CID that it refuses each time
     """
 
     def __init__(self) -> None:
@@ -29,6 +35,7 @@ class Node:
         self.fail = 0
         self.status = 500
         self.pin_error = ""
+        self.never = ""
         self.answer: str | None = None
         self.requests = 0
         self.pinned = threading.Condition()
@@ -95,6 +102,9 @@ def fake_node() -> Iterator[Node]:
             part = body.split(b"--" + boundary[1].encode())[1]
             if node.answer is not None:
                 self._reply(200, node.answer)
+                return
+            if node.never and cid_bytes(node.never) in body:
+                self._reply(400, "never")
                 return
             roots = node.take(part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n"))
             lines = [{"Root": {"Cid": {"/": root}, "PinErrorMsg": node.pin_error}} for root in roots]

@@ -49,6 +49,14 @@ def chat_too_much(about: str, context: CallContext) -> int:
     return len(key)
 
 
+def end_in_the_middle(about: str, context: CallContext) -> int:
+    """Print the secret, and behind it just so much that the recorded tail begins in its middle."""
+    kept = 16 * 1024
+    behind = kept - len(_key(context).encode()) + int(about)
+    sys.stderr.write(_key(context) + "." * behind)
+    return behind
+
+
 async def wait_for_ever(about: str, context: CallContext) -> None:
     """Report the secret as progress, and hang."""
     import asyncio

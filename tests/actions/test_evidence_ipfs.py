@@ -152,6 +152,17 @@ def test_a_bundle_that_is_gone_does_not_hold_up_the_others(tmp_path: Path, node:
         assert gone not in node.pins
 
 
+def test_a_bundle_that_the_node_never_takes_does_not_hold_up_the_others(tmp_path: Path, node: Node) -> None:
+    with opened(tmp_path, ipfs=NOBODY, ipfs_retry=60.0) as infra:
+        bad, *good = tell(infra, 4)
+    node.never = bad
+    with opened(tmp_path, ipfs=node.url, ipfs_retry=0.01) as infra:
+        assert node.wait_for(3 * 3)
+        wait_for_error(infra)
+        assert set(good) <= set(node.pins)
+        assert bad not in node.pins
+
+
 def test_calls_do_not_wait_for_the_node(tmp_path: Path) -> None:
     """Each call ends although no push ever does."""
     asked: list[str] = []

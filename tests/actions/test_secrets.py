@@ -7,7 +7,7 @@ import json
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -112,6 +112,27 @@ def test_everything_said_about_a_call_is_clean(plain_home: Infra) -> None:
     assert "secret://OPENWEATHER" in bundle["error"]["traceback"]
     assert bundle["stderr_tail"] == "secret://OPENWEATHER\n"
     assert CANARY not in plain_home.evidence.why(graph, result.action).text()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 12, 17, 18, 19, 20])
+def test_printed_text_that_was_cut_in_the_middle_of_the_secret_is_clean(plain_home: Infra, cut: int) -> None:
+    name = add(plain_home, secret_tools.end_in_the_middle, "process")
+    result = call(plain_home, name, plain_home.session("会话"), about=str(cut))
+    assert result.ok, result
+    tail = plain_home.evidence.get(result.evidence_cid)["stderr_tail"]
+    assert tail.startswith(f"… {cut} bytes before …\n…secret://OPENWEATHER...")
+
+
+def test_an_error_that_quotes_a_parameter_is_clean(plain_home: Infra) -> None:
+    @plain_home.tools.tool(effects="none")
+    def narrow(about: Literal["wind", "regen"]) -> str:
+        """Know two words."""
+        return about
+
+    result = call(plain_home, "narrow", plain_home.session("会话"), about=CANARY)
+    assert result.status == "refused"
+    assert "secret://OPENWEATHER" in (result.error or {})["why"]
+    assert CANARY not in repr(result)
 
 
 # -- the tool gets it ------------------------------------------------------------------------------

@@ -156,6 +156,7 @@ class Secrets:
         if self._pattern is None or not text:
             return text
         head, mark, rest = text.partition("\n") if text.startswith("… ") else ("", "", text)
+        rest = rest.lstrip("\ufffd")  # what the cut left of a character
         for needle, name in self._names.items():
             for start in range(1, len(needle) - _CUT + 1):
                 if rest.startswith(needle[start:]):
