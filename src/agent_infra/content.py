@@ -188,7 +188,10 @@ def referred_cids(value: Any) -> list[str]:
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
-        if isinstance(item, Mapping):
+        kind = cast("type[Any]", type(item))
+        if kind is str or kind is int or kind is float:
+            continue
+        if kind is dict or isinstance(item, Mapping):
             mapping = cast("Mapping[str, Any]", item)
             cid = mapping.get("$cid")
             if isinstance(cid, str):

@@ -382,6 +382,18 @@ class EvidenceDamaged(AgentInfraError):
     """Stored evidence doesn't hash to its CID."""
 
 
+class SecretMissing(AgentInfraError):
+    """A `secret://NAME` is neither in the environment nor in the home's secrets."""
+
+
+class SecretUnusable(AgentInfraError):
+    """A secret's name, file mode or value is one that can't be used; the error never holds the value."""
+
+
+class IpfsFailed(AgentInfraError):
+    """An IPFS node did not take what was pushed. `facts["again"]` says whether another try may help."""
+
+
 # -- layer 3: rewards ------------------------------------------------------------------------------
 
 

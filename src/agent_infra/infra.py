@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, cast
 
 from agent_infra import background
-from agent_infra.actions import ActionLibrary, EvidenceStore, Orchestrator, ToolRegistry
+from agent_infra.actions import ActionLibrary, EvidenceStore, Orchestrator, Outbox, Secrets, ToolRegistry, read_prices
 from agent_infra.actions.executors import ExecutorPool, LocalExecutor, ProcessExecutor
 from agent_infra.actions.language import ProgramCache, cache_folder
 from agent_infra.clock import Clock, new_ulid
@@ -83,6 +83,8 @@ class Infra:
             self._wire(gpus or NvmlProbe())
             self._load()
             self._janitor = self._hire()
+            if self.evidence.outbox is not None:
+                self.evidence.outbox.start()
         except BaseException:
             self._hang_up()
             self._home.close()
@@ -125,15 +127,25 @@ class Infra:
         self.blobs = self._home.blobs
         self.schemas = self.engine.schemas
         self.tools = ToolRegistry()
-        self.evidence = EvidenceStore(self.blobs)
+        self.evidence = self._evidence_store(gpus)
+        self.secrets = Secrets(self.home / "secrets")
         self._pool = ExecutorPool([LocalExecutor(), ProcessExecutor(memory_limit_mb=self.settings.memory_limit_mb)])
-        orchestrator = Orchestrator(self.engine, self.tools, self._pool, self.evidence)
+        orchestrator = Orchestrator(self.engine, self.tools, self._pool, self.evidence, self.secrets)
         programs = ProgramCache(cache_folder(self.home))
         self.actions = ActionLibrary(self.tools, orchestrator, self.evidence, schemas=self.schemas, cache=programs)
         self.weaver = RewardWeaver(WeaverParts(self.engine, self.blobs))
         self.knowledge = KnowledgeBase()
         root = self.project.root
         self.scheduler = GDEPScheduler(SchedulerParts(self.engine, self.actions, self.knowledge, gpus, root))
+
+    def _evidence_store(self, gpus: GpuProbe) -> EvidenceStore:
+        """Evidence, with the table of prices and the IPFS node that the settings name."""
+        asked, folder = self.settings.evidence, self.home / "ipfs"
+        prices = read_prices(self.project.root / asked.prices) if asked.prices else None
+        store = EvidenceStore(self.blobs, gpus=gpus, prices=prices, folder=folder, ipfs=asked.ipfs or None)
+        if asked.ipfs:
+            store.outbox = Outbox(folder, asked.ipfs, store.blocks, most=asked.ipfs_queue, retry=asked.ipfs_retry)
+        return store
 
     def _retention(self) -> Retention:
         """The retention that the settings ask for."""
@@ -263,6 +275,8 @@ class Infra:
     async def _stop(self) -> None:
         await self.weaver.stop()
         await self._pool.stop()
+        if self.evidence.outbox is not None:
+            await self.evidence.outbox.stop()
 
     def __enter__(self) -> Infra:
         return self
@@ -363,7 +377,7 @@ class _ClientInfra(Infra):
         self.backend = self._remote = RemoteBackend(client)
         self.blobs = RemoteBlobs(client)
         self.schemas = cast("SchemaBroker", RemoteSchemas(client))
-        self.evidence = EvidenceStore(self.blobs)
+        self.evidence = EvidenceStore(self.blobs, folder=client.home / "ipfs", ipfs=self.settings.evidence.ipfs or None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -91,7 +91,7 @@ def test_a_bundle_says_what_was_asked_what_came_back_and_where(infra: Infra, gra
     assert bundle["seconds"] >= 0
     assert bundle["started_at"] <= bundle["finished_at"]
     assert [entry["source"] for entry in bundle["conditions"]] == ["params.about == '天气'"]
-    assert {"python", "agent_infra", "machine", "host"} <= bundle["environment"].keys()
+    assert {"python", "agent_infra", "machine", "host", "packages"} <= infra.evidence.environment(cid).keys()
     text = repr(bundle)
     for told in (contract.hash, "tell", "3.1.4", "天气", call.data["idempotency_key"]):
         assert told in text
@@ -169,7 +169,7 @@ def test_a_large_output_is_a_block_of_its_own(infra: Infra, graph: StateGraph) -
     assert bundle["output"]["bytes"] == len(dag_cbor.encode(PAGE))
     assert len(stored(infra, cid)) < 10_000
     assert infra.evidence.output(cid) == PAGE
-    assert infra.evidence.verify(cid).blocks == 2
+    assert infra.evidence.verify(cid).blocks == 3, "bundle, output, environment"
     assert cid_of_block(large(infra, cid).read_bytes()) == bundle["output"]["$cid"]
 
 
@@ -214,7 +214,7 @@ def test_a_lost_large_output_is_missing_not_empty(infra: Infra, graph: StateGrap
 def test_files_that_an_output_refers_to_are_verified_with_it(infra: Infra, graph: StateGraph) -> None:
     page = infra.blobs.put("第一页".encode(), "text/plain")
     cid = executed(infra, graph, {"页": [page]})
-    assert infra.evidence.verify(cid).blocks == 2
+    assert infra.evidence.verify(cid).blocks == 3, "bundle, page, environment"
     tamper(infra, str(page["$cid"]), 0)
     check = infra.evidence.verify(cid)
     assert not check.ok

@@ -1,4 +1,4 @@
-"""`session`, `evidence`, `action`, `state`, `config`: what happened is shown, and what is wrong is found."""
+"""`session`, `action`, `state`, `config`: what happened is shown, and what is wrong is found."""
 
 from __future__ import annotations
 
@@ -97,61 +97,6 @@ def test_looking_needs_no_working_tools(command: Command, ran: Path) -> None:
     assert broken.returncode == 1
     assert "tools.py:1" in broken.stderr
     assert "Traceback" not in broken.stderr
-
-
-# -- evidence --------------------------------------------------------------------------------------
-
-
-def test_evidence_is_shown_as_json(command: Command, evidence: str) -> None:
-    shown = command("evidence", "show", evidence)
-    assert shown.returncode == 0, shown.stderr
-    bundle = json.loads(shown.stdout)
-    assert bundle["session"] == "会话"
-    assert set(bundle["output"]) == {"$cid", "bytes", "media_type"}
-
-
-def test_evidence_verifies(command: Command, evidence: str) -> None:
-    fine = command("evidence", "verify", evidence)
-    assert fine.returncode == 0, fine.stderr
-    assert "2 blocks" in fine.stdout
-    told = json.loads(command("evidence", "verify", evidence, "--json").stdout)
-    assert told == {"ok": True, "cid": evidence, "blocks": 2, "problems": []}
-
-
-def test_a_changed_bundle_is_status_1(command: Command, evidence: str, home: Path) -> None:
-    with opened(home) as infra:
-        block = bytearray(infra.blobs.raw(evidence))
-        block[len(block) // 2] ^= 1
-        infra.engine.store.write([(keys.block(evidence), bytes(block))])
-    changed = command("evidence", "verify", evidence)
-    assert changed.returncode == 1
-    assert evidence in changed.stdout
-    told = json.loads(command("evidence", "verify", evidence, "--json").stdout)
-    assert told["ok"] is False
-    assert command("evidence", "show", evidence).returncode == 1
-
-
-@pytest.mark.parametrize("what", ["changed", "lost"])
-def test_a_changed_or_lost_output_is_status_1(quick: Command, evidence: str, home: Path, what: str) -> None:
-    with opened(home) as infra:
-        output = infra.evidence.get(evidence)["output"]["$cid"]
-    (path,) = [path for path in home.rglob(output) if path.is_file()]
-    if what == "lost":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes().replace("长".encode(), "短".encode(), 1))
-    changed = quick("evidence", "verify", evidence)
-    assert changed.returncode == 1
-    assert output in changed.stdout
-
-
-@pytest.mark.parametrize("cid", ["bafyreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", "没有", "../../x"])
-def test_unknown_evidence_is_status_4(quick: Command, evidence: str, cid: str) -> None:
-    for verb in ("show", "verify"):
-        unknown = quick("evidence", verb, cid)
-        assert unknown.returncode == 4
-        assert cid in unknown.stderr
-        assert "Traceback" not in unknown.stderr
 
 
 # -- action check ----------------------------------------------------------------------------------

@@ -68,6 +68,24 @@ def test_many_polls_share_one_session() -> None:
     assert driver.calls == ["init", "shutdown"]
 
 
+class NewerDriver(Driver):
+    """A driver that tells its versions."""
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.86.15"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
+        return 12080
+
+
+def test_the_versions_of_driver_and_cuda_are_told_where_the_driver_tells_them() -> None:
+    newer = NvmlProbe(NvmlSession(NewerDriver())).inventory()
+    assert (newer.driver, newer.cuda) == ("570.86.15", "12.8")
+    older = NvmlProbe(NvmlSession(Driver())).inventory()
+    assert (older.driver, older.cuda) == (None, None)
+    assert RecordedProbe(newer.as_dict()).inventory() == newer
+
+
 def test_a_forked_child_opens_its_own_session() -> None:
     driver = Driver()
     session = NvmlSession(driver)

@@ -7,17 +7,20 @@ leaves as an `ActionResult` whose evidence is stored under its content id.
     language/     YAML -> Contract
     space/        what is legal at a version, and why the rest is not
     executors/    where tools run
-    orchestrator  one execution, from the head to its evidence; result: what is left of it
-    evidence      bundles by content id
+    orchestrator  one execution, from the head to its evidence; execution: what is known of it meanwhile
+    result        what is left of it in its caller's hands
+    evidence/     what each execution leaves: bundles by content id, their chain, CAR files, IPFS, why
+    secrets       secret://NAME: put in where a tool runs, taken out of what is written
     library       ActionLibrary: the face
     schemas       JSON Schema: compiled, and what is wrong with a value
 """
 
-from agent_infra.actions.evidence import EvidenceCheck, EvidenceStore
+from agent_infra.actions.evidence import EvidenceCheck, EvidenceStore, Outbox, PriceTable, Why, read_prices
 from agent_infra.actions.language import Contract
 from agent_infra.actions.library import ActionLibrary
 from agent_infra.actions.orchestrator import Orchestrator
 from agent_infra.actions.result import ActionResult
+from agent_infra.actions.secrets import Secrets
 from agent_infra.actions.space import ActionSpace, Verdict
 from agent_infra.actions.tools import CallContext, Tool, ToolRegistry, make_tool, tool
 
@@ -30,9 +33,14 @@ __all__ = [
     "EvidenceCheck",
     "EvidenceStore",
     "Orchestrator",
+    "Outbox",
+    "PriceTable",
+    "Secrets",
     "Tool",
     "ToolRegistry",
     "Verdict",
+    "Why",
     "make_tool",
+    "read_prices",
     "tool",
 ]

@@ -15,18 +15,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from agent_infra.actions.evidence import EvidenceStore, environment
+from agent_infra.actions.evidence import Chain, EvidenceStore, Kept, Tip
+from agent_infra.actions.execution import (
+    Ending,
+    Execution,
+    Stored,
+    as_error,
+    conditions_failed,
+    error_of,
+    told,
+    without_secrets,
+)
 from agent_infra.actions.executors import Call, ExecutorPool, Outcome
-from agent_infra.actions.language import Contract, condition_text, judged
+from agent_infra.actions.language import Contract, judged
 from agent_infra.actions.result import ActionResult
+from agent_infra.actions.secrets import Secrets
 from agent_infra.actions.space import Validators
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import ContractDrift, LockTimeout, NotJson, SchemaMismatch
+from agent_infra.errors import ContractDrift, LockTimeout, NotJson, SchemaMismatch, SecretMissing, SecretUnusable
 from agent_infra.expressions import Expression
 from agent_infra.observability import mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
@@ -35,27 +46,9 @@ OnCall: TypeAlias = Callable[[Step, Node], None]
 OnReceipt: TypeAlias = Callable[[Step, ActionResult], None]
 RECEIPT_WAIT: Final = 600.0
 """Seconds for which a call that has ended waits for another writer of its session."""
+_HIDDEN: Final = "its parameters held a secret, which is not recorded"
 UNSURE: Final = ("TimedOut", "ToolOutOfMemory", "WorkerDied", "ExecutorStopped")
 """Failures after which nobody knows what the tool had done; with effects `once` the outcome is then unknown."""
-
-
-@dataclass(slots=True)
-class Execution:
-    """What is known of one execution so far."""
-
-    contract: Contract
-    tool: Tool
-    graph: StateGraph
-    agent: str | None
-    fill: Mapping[str, Any]
-    about: Mapping[str, Any]
-    key: str = ""
-    started_at: str = ""
-    bindings: dict[str, Any] = field(default_factory=dict[str, Any])
-    inputs: dict[str, Node] = field(default_factory=dict[str, Node])
-    params: dict[str, Any] = field(default_factory=dict[str, Any])
-    conditions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    call: Node | None = None
 
 
 class Orchestrator:
@@ -67,10 +60,13 @@ class Orchestrator:
         tools: ToolRegistry,
         pool: ExecutorPool,
         evidence: EvidenceStore,
+        secrets: Secrets | None = None,
         validators: Validators | None = None,
     ) -> None:
         self.validators = validators or Validators()
         self._engine = engine
+        self._secrets = secrets or Secrets()
+        self._chain = Chain(engine)
         self._tools = tools
         self._pool = pool
         self._evidence = evidence
@@ -101,12 +97,15 @@ class Orchestrator:
         execution = Execution(
             contract, self._tool_of(contract), graph, agent or graph.agent, dict(params or {}), dict(about or {})
         )
+        if not self._evidence.is_prepared:
+            await asyncio.to_thread(self._evidence.prepare)
         with graph.step(agent=execution.agent, durable=False) as step:
             refusal = self._prepare(execution, seed or (new_ulid(self._engine.clock.micros()),), repeat)
             call = execution.call = self._write_call(step, execution, repeat)
             refused = self._write_end(step, execution, refusal, on_receipt) if refusal is not None else None
             if refused is None and on_call is not None:
                 on_call(step, call)
+        self._follow(execution, execution.started_at, step, refused)
         if refused is None:
             if contract.effects == "once":
                 await self._settled(graph)
@@ -140,41 +139,73 @@ class Orchestrator:
 
     # -- before the call ---------------------------------------------------------------------------
 
-    def _prepare(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> _Ending | None:
+    def _prepare(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> Ending | None:
         """Resolve and judge at the head; the refusal, or None where the call may be made."""
         error = self._obstacle(execution, seed, repeat)
         if error is None:
             return None
         metrics().refused(execution.contract.name, error["code"])
-        return _Ending("refused", None, error)
+        return Ending("refused", None, error)
 
     def _obstacle(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> dict[str, Any] | None:
         contract, graph = execution.contract, execution.graph
-        execution.started_at = str(graph.version)
+        self._begin(execution)
         state, execution.inputs = activation(graph, contract.readings)
+        execution.written = {name: self._written(graph, node) for name, node in execution.inputs.items()}
         now = to_datetime(self._engine.clock.micros()).isoformat()
-        execution.bindings = state | {"agent": {"name": execution.agent}, "now": now}
+        bindings = state | {"agent": {"name": execution.agent}, "now": now}
+        try:
+            execution.settings = self._secrets.seal(execution.tool.settings)
+            missing = None
+        except (SecretMissing, SecretUnusable) as error:
+            missing = as_error(error)
         if repeat is None:
-            params, problems = contract.resolve(execution.bindings, execution.fill)
+            execution.given, problems = contract.resolve(bindings, execution.fill)
         else:
-            params, problems = dict(repeat.data["params"]), []
-        execution.params = params
-        execution.bindings["params"] = params
+            execution.given, problems = dict(repeat.data["params"]), []
+        execution.params = self._secrets.clean(execution.given)
+        execution.bindings = self._secrets.clean(bindings | {"params": execution.given})
         execution.key = (
             repeat.data["idempotency_key"]
             if repeat is not None
-            else fingerprint([graph.session_id, *seed, contract.name, params, contract.tool_version])
+            else fingerprint([graph.session_id, *seed, contract.name, execution.params, contract.tool_version])
         )
+        if missing is not None:
+            return missing
+        if repeat is not None and repeat.data.get("hidden"):
+            return error_of("ParametersHidden", "the call can't be repeated as it was", [_HIDDEN])
         if problems:
-            return _error("ParametersInvalid", f"the parameters are not what action {contract.name!r} takes", problems)
-        wrong = execution.tool.check_input(params)
+            return error_of(
+                "ParametersInvalid", f"the parameters are not what action {contract.name!r} takes", problems
+            )
+        wrong = execution.tool.check_input(execution.given)
         if wrong:
-            return _error("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
+            return error_of("InputInvalid", f"the parameters are not what {contract.tool!r} takes", wrong)
         failed = self._judge(execution, "pre", contract.preconditions)
         if failed:
-            return _condition_error("PreconditionFailed", failed)
-        wrong = self.validators.problems(contract.name, params, graph)
-        return _error("ValidatorRefused", "a validator of the user's own refuses the call", wrong) if wrong else None
+            return conditions_failed("PreconditionFailed", failed)
+        wrong = self.validators.problems(contract.name, execution.given, graph)
+        return error_of("ValidatorRefused", "a validator of the user's own refuses the call", wrong) if wrong else None
+
+
+    def _begin(self, execution: Execution) -> None:
+        """Note the version that an execution starts from, and the bundles that its own will follow."""
+        graph = execution.graph
+        execution.started_at = str(graph.version)
+        execution.start = self._engine.head(graph.session_id).step
+        execution.previous = self._chain.previous(graph.session_id, execution.started_at)
+
+    def _follow(self, execution: Execution, before: str, step: Step, ended: ActionResult | None) -> None:
+        """Tell the chain of a step that was committed, and of the bundle that it brought."""
+        if step.version is None:
+            return
+        number = int(step.version.rsplit(".", 2)[1])
+        tip = Tip(ended.evidence_cid, ended.event_id, number, execution.start) if ended is not None else None
+        self._chain.moved(execution.graph.session_id, before, step.version, tip)
+
+    def _written(self, graph: StateGraph, node: Node) -> str:
+        """The version that wrote a node which the head shows."""
+        return self._engine.version_of(graph.session_id, self._engine.place_in_line(graph.session_id, node.step))
 
     def _judge(
         self, execution: Execution, kind: Literal["pre", "post"], conditions: Sequence[Expression]
@@ -193,11 +224,12 @@ class Orchestrator:
             "tool": contract.tool,
             "tool_version": contract.tool_version,
             "params": execution.params,
+            **({"hidden": True} if execution.params is not execution.given else {}),
             "effects": contract.effects,
             "idempotency_key": execution.key,
             "inputs": [node.id for node in inputs],
             "attempt": repeat.data.get("attempt", 1) + 1 if repeat is not None else 1,
-        } | dict(execution.about)
+        } | self._secrets.clean(dict(execution.about))
         call = step.add_node("call", data, tool=contract.tool, labels=_inherited(inputs))
         for node in inputs:
             step.add_edge(call.id, node.id, "references")
@@ -210,27 +242,40 @@ class Orchestrator:
     async def _run(self, execution: Execution, on_receipt: OnReceipt | None) -> ActionResult:
         contract, call = execution.contract, cast("Node", execution.call)
         with tool_span(contract.tool, call_id=call.id, session=execution.graph.session_id) as span:
-            outcome = await self._pool.execute(
-                Call(
-                    tool=execution.tool,
-                    params=execution.params,
-                    call_id=call.id,
-                    idempotency_key=execution.key,
-                    idle=contract.timeout.idle,
-                    total=contract.timeout.total,
-                    resources=contract.resources,
-                )
-            )
+            outcome = without_secrets(await self._call(execution), self._secrets)
             if outcome.status != "succeeded":
                 mark_failed(span, (outcome.error or {}).get("code", outcome.status))
         metrics().called(contract.tool, outcome.status, (outcome.finished - outcome.started) / MICROS)
-        kept = await asyncio.to_thread(self._evidence.keep, outcome.output)
+        kept = Stored(await self._keep(execution.params), await self._keep(outcome.output))
         result = await self._record(execution, outcome, kept, on_receipt)
         await self._settled(execution.graph)
         return result
 
+    async def _call(self, execution: Execution) -> Outcome:
+        contract = execution.contract
+        call = Call(
+            tool=execution.tool,
+            params=execution.given,
+            call_id=cast("Node", execution.call).id,
+            idempotency_key=execution.key,
+            idle=contract.timeout.idle,
+            total=contract.timeout.total,
+            on_progress=execution.note_usage,
+            resources=contract.resources,
+            settings=execution.settings,
+        )
+        try:
+            return await self._pool.execute(call)
+        except (SecretMissing, SecretUnusable) as error:  # one that only the executor asks for
+            now = self._engine.clock.micros()
+            return Outcome("failed", None, as_error(error), now, now, self._pool.choose(execution.tool).name)
+
+    async def _keep(self, value: Any) -> Kept:
+        """A value as the bundle holds it. A large one is written off the loop."""
+        return Kept(value) if self._evidence.is_small(value) else await asyncio.to_thread(self._evidence.keep, value)
+
     async def _record(
-        self, execution: Execution, outcome: Outcome, kept: Mapping[str, Any], on_receipt: OnReceipt | None
+        self, execution: Execution, outcome: Outcome, kept: Stored, on_receipt: OnReceipt | None
     ) -> ActionResult:
         """Commit the end of a call. Where another writer has the session, wait on a thread: neither the loop nor what is
         known of the outcome may be lost for want of a lock.
@@ -239,8 +284,10 @@ class Orchestrator:
         def write(timeout: float) -> ActionResult:
             graph = execution.graph
             with graph.step(agent=execution.agent, lock_wait_timeout=timeout, durable=False) as step:
+                before = str(graph.version)
                 ending = replace(self._judged(execution, outcome), kept=kept)
                 result = self._write_end(step, execution, ending, on_receipt)
+            self._follow(execution, before, step, result)
             return replace(result, version=step.version or "")
 
         try:
@@ -248,32 +295,33 @@ class Orchestrator:
         except LockTimeout:
             return await asyncio.to_thread(write, RECEIPT_WAIT)
 
-    def _judged(self, execution: Execution, outcome: Outcome) -> _Ending:
+    def _judged(self, execution: Execution, outcome: Outcome) -> Ending:
         """The outcome after the output's schema and the postconditions had their say."""
         if outcome.status != "succeeded":
             unsure = (outcome.error or {}).get("code") in UNSURE and execution.contract.effects == "once"
-            return _Ending("unknown" if unsure else outcome.status, None, outcome.error, outcome)
+            return Ending("unknown" if unsure else outcome.status, None, outcome.error, outcome)
         wrong = execution.tool.check_output(outcome.output)
         if wrong:
-            error = _error("OutputInvalid", f"{execution.tool.name!r} gave what its output schema forbids", wrong)
-            return _Ending("failed", outcome.output, error, outcome)
+            error = error_of("OutputInvalid", f"{execution.tool.name!r} gave what its output schema forbids", wrong)
+            return Ending("failed", outcome.output, error, outcome)
         state, _ = activation(execution.graph, execution.contract.postconditions)
-        execution.bindings |= state | {"result": outcome.output}
+        execution.bindings |= self._secrets.clean(state) | {"result": outcome.output}
         failed = self._judge(execution, "post", execution.contract.postconditions)
         if failed:
-            return _Ending("failed", outcome.output, _condition_error("PostconditionFailed", failed), outcome)
-        return _Ending("succeeded", outcome.output, None, outcome)
+            return Ending("failed", outcome.output, conditions_failed("PostconditionFailed", failed), outcome)
+        return Ending("succeeded", outcome.output, None, outcome)
 
     def _write_end(
-        self, step: Step, execution: Execution, ending: _Ending, on_receipt: OnReceipt | None
+        self, step: Step, execution: Execution, ending: Ending, on_receipt: OnReceipt | None
     ) -> ActionResult:
         """Add result node, evidence, receipt and edges to an open step."""
         call = cast("Node", execution.call)
         node: Node | None = None
         if ending.status == "succeeded":
             node, ending = self._write_result(step, execution, ending)
-        seconds = (ending.outcome.finished - ending.outcome.started) / MICROS if ending.outcome else None
-        evidence = self._evidence.write(self._bundle(execution, ending, seconds))
+        seconds = ending.seconds
+        ending = replace(ending, error=self._secrets.clean(ending.error))
+        evidence = self._evidence.record(told(execution, ending, self._evidence))
         receipt: dict[str, Any] = {
             "call": call.id,
             "status": ending.status,
@@ -303,7 +351,7 @@ class Orchestrator:
             on_receipt(step, result)
         return result
 
-    def _write_result(self, step: Step, execution: Execution, ending: _Ending) -> tuple[Node | None, _Ending]:
+    def _write_result(self, step: Step, execution: Execution, ending: Ending) -> tuple[Node | None, Ending]:
         """The result node that the contract asks for; or the failure, where its own schema refuses the output."""
         contract, call = execution.contract, cast("Node", execution.call)
         if contract.result is None:
@@ -312,7 +360,7 @@ class Orchestrator:
         data = cast("dict[str, Any]", output) if isinstance(output, dict) else {"value": output}
         key = contract.result.key_for(execution.bindings | {"result": output})
         if key.error is not None:
-            error = _error("ReferenceUnresolved", "the result's key has no value", [key.error])
+            error = error_of("ReferenceUnresolved", "the result's key has no value", [key.error])
             return None, replace(ending, status="failed", error=error)
         try:
             node = step.add_node(
@@ -323,63 +371,10 @@ class Orchestrator:
                 labels=call.labels,
             )
         except (SchemaMismatch, NotJson) as refused:
-            error = _error("OutputInvalid", f"the output is no valid {contract.result.type!r} node", [str(refused)])
+            error = error_of("OutputInvalid", f"the output is no valid {contract.result.type!r} node", [str(refused)])
             return None, replace(ending, status="failed", error=error)
         step.add_edge(call.id, node.id, "causes")
         return node, ending
-
-    def _bundle(self, execution: Execution, ending: _Ending, seconds: float | None) -> dict[str, Any]:
-        contract, outcome = execution.contract, ending.outcome
-        ran: dict[str, Any] = {}
-        if outcome is not None:
-            ran = {
-                "executor": outcome.executor,
-                "started_at": to_datetime(outcome.started).isoformat(),
-                "finished_at": to_datetime(outcome.finished).isoformat(),
-                "exit_code": outcome.exit_code,
-                "cpu_seconds": outcome.cpu_seconds,
-                "peak_memory_mb": outcome.peak_memory_mb,
-                "stdout_tail": outcome.stdout,
-                "stderr_tail": outcome.stderr,
-            }
-        bundle: dict[str, Any] = {
-            "kind": "agent_infra/evidence",
-            "format": 1,
-            "session": execution.graph.session_id,
-            "version": execution.started_at,
-            "call": cast("Node", execution.call).id,
-            "agent": execution.agent,
-            "action": contract.name,
-            "contract": contract.hash,
-            "tool": {"name": contract.tool, "version": contract.tool_version},
-            "idempotency_key": execution.key,
-            "params": execution.params,
-            "inputs": {name: {"node": node.id, "step": node.step} for name, node in execution.inputs.items()},
-            "conditions": execution.conditions,
-            "status": ending.status,
-            "error": ending.error,
-            "seconds": seconds,
-            "environment": environment(),
-        }
-        return bundle | dict(ending.kept) | ran
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    status: str
-    output: Any
-    error: dict[str, Any] | None
-    outcome: Outcome | None = None
-    kept: Mapping[str, Any] = field(default_factory=lambda: {"output": None})
-
-
-def _error(code: str, what: str, reasons: Sequence[str]) -> dict[str, Any]:
-    return {"code": code, "what": what, "why": "; ".join(reasons)}
-
-
-def _condition_error(code: str, failed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    what = "a condition does not hold" if len(failed) == 1 else f"{len(failed)} conditions do not hold"
-    return _error(code, what, [condition_text(entry) for entry in failed])
 
 
 def _inherited(nodes: Sequence[Node]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ usage, 4 not found, 5 conflict or locked, 130 interrupted.
 
     app        the command tree and how errors end it; common: what commands share
     action     contracts checked, shown, drawn and begun; action_text: as text and as a diagram
+    evidence   what executions left: shown, verified, exported, pushed, explained
     state      versions, sessions out and in, upgrades
     story      a session as a tree
     project    `init` and `demo`, from template/

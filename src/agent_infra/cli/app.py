@@ -11,6 +11,7 @@ import typer
 from agent_infra import Infra, errors
 from agent_infra.cli.action import action_commands
 from agent_infra.cli.common import HomeOption, JsonOption, check_session, existing, print_json, reading
+from agent_infra.cli.evidence import evidence_commands
 from agent_infra.cli.project import run_demo, write_project
 from agent_infra.cli.state import state_commands
 from agent_infra.cli.story import story_data, story_text
@@ -47,7 +48,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 session_commands = typer.Typer(help="Sessions: what happened in them.", no_args_is_help=True)
-evidence_commands = typer.Typer(help="Evidence: what one execution left.", no_args_is_help=True)
 config_commands = typer.Typer(help="Settings and folders.", no_args_is_help=True)
 app.add_typer(session_commands, name="session")
 app.add_typer(evidence_commands, name="evidence")
@@ -173,32 +173,6 @@ def show_session(session: str, home: HomeOption = None, as_json: JsonOption = Fa
             print_json(story_data(infra, session))
         else:
             print(story_text(infra, session))
-
-
-# -- evidence --------------------------------------------------------------------------------------
-
-
-@evidence_commands.command("show")
-def show_evidence(cid: str, home: HomeOption = None) -> None:
-    """Print an evidence bundle as JSON."""
-    with reading(home) as infra:
-        print_json(infra.evidence.get(cid))
-
-
-@evidence_commands.command("verify")
-def verify_evidence(cid: str, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Recompute the hashes of a bundle and of all that it refers to; exit status 1 where one doesn't fit."""
-    with reading(home) as infra:
-        check = infra.evidence.verify(cid)
-    if as_json:
-        print_json({"ok": check.ok, "cid": cid, "blocks": check.blocks, "problems": list(check.problems)})
-    elif check.ok:
-        print(
-            "ok: 1 block hashes to its name" if check.blocks == 1 else f"ok: {check.blocks} blocks hash to their names"
-        )
-    else:
-        print("\n".join(check.problems))
-    raise typer.Exit(0 if check.ok else 1)
 
 
 # -- config ----------------------------------------------------------------------------------------

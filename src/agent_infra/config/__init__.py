@@ -10,14 +10,16 @@ and in each of these every name must be known. An unknown one is refused with it
 misspelt setting that is passed over in silence is found in production.
 """
 
-from agent_infra.config.loading import default_home, load_settings
+from agent_infra.config.loading import SECRET, default_home, load_settings
 from agent_infra.config.project import FOLDERS, PROJECT_FILE, Project, find_project, read_project
-from agent_infra.config.settings import RetentionSettings, RocksDBSettings, Settings, StateSettings
+from agent_infra.config.settings import EvidenceSettings, RetentionSettings, RocksDBSettings, Settings, StateSettings
 from agent_infra.config.toml import TomlFile
 
 __all__ = [
     "FOLDERS",
     "PROJECT_FILE",
+    "SECRET",
+    "EvidenceSettings",
     "Project",
     "RetentionSettings",
     "RocksDBSettings",

@@ -19,6 +19,8 @@ PREFIX: Final = "AGENT_INFRA_"
 HOME: Final = "AGENT_INFRA_HOME"
 # Variables under the prefix that are no settings: the default home, and which tier of this project's own tests runs.
 OTHER_VARIABLES: Final = frozenset({HOME, "AGENT_INFRA_TEST_TIER"})
+SECRET: Final = "AGENT_INFRA_SECRET_"
+"""How the variables begin that hold secrets, and no settings."""
 
 Report: TypeAlias = Callable[[str, str, Names, str], Problem]
 
@@ -92,7 +94,8 @@ def _from_environment() -> _Source:
     values: Table = {}
     # Backwards, so that a variable that names a section itself comes after the section's parts, and is refused.
     for variable in sorted(os.environ, reverse=True):
-        if variable.startswith(PREFIX) and variable not in OTHER_VARIABLES:
+        other = variable in OTHER_VARIABLES or variable.startswith(SECRET)
+        if variable.startswith(PREFIX) and not other:
             value: Any = os.environ[variable]
             for name in reversed(variable.removeprefix(PREFIX).lower().split("__")):
                 value = {name: value}

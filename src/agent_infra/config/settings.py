@@ -71,6 +71,21 @@ class StateSettings(_Section):
     retention: RetentionSettings = RetentionSettings()
 
 
+class EvidenceSettings(_Section):
+    """`[evidence]`: what becomes of evidence bundles.
+
+    prices      a file with a dated table of prices, YAML or TOML, from which costs are taken; empty: none
+    ipfs        the RPC API of an IPFS node that every bundle is pushed to, as http://127.0.0.1:5001; empty: none
+    ipfs_queue  bundles that may wait for that node; further ones are left out, and counted
+    ipfs_retry  seconds before a failed push is tried again; each further pause is twice as long, up to 5 minutes
+    """
+
+    prices: str = ""
+    ipfs: str = ""
+    ipfs_queue: Whole = 10_000
+    ipfs_retry: Seconds = 1.0
+
+
 class Settings(_Section):
     """The settings in force: complete, typed, immutable. `load_settings` makes them; `Settings()` is the defaults.
 
@@ -86,9 +101,10 @@ class Settings(_Section):
     log_level: LogLevel = "warning"
     memory_limit_mb: Whole = 24576
     state: StateSettings = StateSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
 
 
-SECTIONS: Final = ("state",)
+SECTIONS: Final = ("state", "evidence")
 
 
 def names_in(section: tuple[str, ...]) -> list[str]:

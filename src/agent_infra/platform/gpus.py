@@ -24,14 +24,20 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
-    """The devices found. `reason` says why there are none, or which one could not be read; else it is None."""
+    """The devices found. `reason` says why there are none, or which one could not be read; else it is None.
+
+    driver, cuda    the driver's version, and the newest version of CUDA that it serves; None where it doesn't tell
+    """
 
     gpus: tuple[Gpu, ...] = ()
     reason: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The inventory as JSON values, in the form that `RecordedProbe` reads."""
-        return {"gpus": [asdict(gpu) for gpu in self.gpus], "reason": self.reason}
+        said = {"gpus": [asdict(gpu) for gpu in self.gpus], "reason": self.reason}
+        return said | {"driver": self.driver, "cuda": self.cuda}
 
 
 class GpuProbe(Protocol):

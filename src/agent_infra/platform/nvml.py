@@ -74,7 +74,19 @@ class NvmlProbe:
                 gpus.append(_device(library, index))
             except NVMLError as error:
                 problems.append(f"GPU {index} can't be read: {error}")
-        return GpuInventory(tuple(gpus), "; ".join(problems) or None)
+        return GpuInventory(tuple(gpus), "; ".join(problems) or None, *_versions(library))
+
+
+def _versions(library: Any) -> tuple[str | None, str | None]:
+    """The versions of driver and CUDA. What an old driver or library doesn't tell is None."""
+    from pynvml import NVMLError
+
+    try:
+        driver = str(library.nvmlSystemGetDriverVersion())
+        number = int(library.nvmlSystemGetCudaDriverVersion_v2())
+    except (NVMLError, AttributeError):
+        return None, None
+    return driver, f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _device(library: Any, index: int) -> Gpu:

@@ -55,6 +55,14 @@ class RemoteBlobs(BlobStore):
         """Whether the home holds that content."""
         return self._client.exists("/api/blobs", {"cid": cid})
 
+    def is_referred(self, cid: str) -> bool | None:  # noqa: ARG002
+        """Only the owner can tell."""
+        return None
+
+    def hold(self, cid: str) -> None:
+        """Only the owner keeps account. Raises NotOwner."""
+        raise self._client.only_owner(f"holding content {cid}")
+
     def used(self, cids: Iterable[str]) -> None:
         """The owner keeps account."""
 

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -32,7 +32,7 @@ from agent_infra.content import (
 )
 from agent_infra.errors import EvidenceDamaged, EvidenceUnknown, FileMissing, StoreFull
 from agent_infra.state.rows import keys
-from agent_infra.state.stores import Store
+from agent_infra.state.stores import Store, Write
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -85,11 +85,9 @@ class BlobStore:
         """
         block = canonical(value)
         cid = cid_of_block(block)
-        self._keep(cid, block)
         inner = referred_cids(value)
-        if inner:
-            self._store.write([(keys.user_prefix(each) + cid.encode(), b"") for each in inner])
-            self.used(inner)
+        self._keep(cid, block, [(keys.user_prefix(each) + cid.encode(), b"") for each in inner])
+        self.used(inner)
         return reference(cid, len(block), "application/vnd.ipld.dag-cbor")
 
     def _put_file(self, source: Path, media_type: str) -> dict[str, JsonValue]:
@@ -111,16 +109,26 @@ class BlobStore:
                 self._give_back(size)
         return reference(cid, size, media_type)
 
-    def _keep(self, cid: str, content: bytes) -> None:
+    def hold(self, cid: str) -> None:
+        """Keep a block for good, whether or not anything refers to it."""
+        self._store.write([(keys.user_prefix(cid) + cid.encode(), b"")])
+        self.used([cid])
+
+    def _keep(self, cid: str, content: bytes, users: Sequence[Write] = ()) -> None:
+        """Store a block, and with it the rows that say what it refers to."""
         if self._expect_use(cid) and self.raw(cid) == content:
+            if users:
+                self._store.write(users)
             return
         with self._reserved(len(content)):
             if self._folder is None or len(content) <= SMALL:
-                self._store.write([(keys.block(cid), content)])
+                self._store.write([(keys.block(cid), content), *users])
                 return
             with _aside(self._folder) as target:
                 target.write(content)
                 _into_place(target, self._file(self._folder, cid))
+            if users:
+                self._store.write(users)
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -174,8 +182,16 @@ class BlobStore:
 
     def has(self, cid: str) -> bool:
         """Whether this home holds that content."""
-        path = self._path(cid)
-        return is_cid(cid) and ((path is not None and path.is_file()) or self._store.get(keys.block(cid)) is not None)
+        return is_cid(cid) and self._holds(cid)
+
+    def _holds(self, cid: str) -> bool:
+        in_store = self._store.get(keys.block(cid)) is not None
+        return in_store or (self._folder is not None and os.path.isfile(f"{self._folder}/{cid[-2:]}/{cid}"))
+
+    def is_referred(self, cid: str) -> bool | None:
+        """Whether a node or another block refers to a block, here or lost; None where that can't be told."""
+        prefix = keys.user_prefix(cid)
+        return next(iter(self._store.scan(prefix, keys.after(prefix))), None) is not None
 
     def referred_by(self, cid: str) -> list[str]:
         """The blocks that a stored value refers to; none for raw bytes."""
@@ -188,7 +204,7 @@ class BlobStore:
         with self._coming_and_going:
             count, _ = self._fresh.get(cid, (0, 0.0))
             self._fresh[cid] = (count + 1, time.monotonic())
-            return self.has(cid)
+            return self._holds(cid)
 
     @contextmanager
     def leaving(self, cid: str) -> Generator[bool]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from agent_infra.actions.secrets import NO_SETTINGS, Sealed
 from agent_infra.actions.tools import Tool
 from agent_infra.clock import MICROS, Clock, SystemClock
 from agent_infra.errors import NotJson
@@ -44,8 +45,9 @@ class Call:
 
     idle         seconds that may pass without progress, or None
     total        seconds that it may take, from when the tool begins, or None
-    on_progress  called on the executor's loop with each message or fraction that the tool reports
+    on_progress  called on the executor's loop with each message or fraction that the tool reports, and each `usage`
     resources    what it needs while it runs: cpu cores, memory_mb (MiB), gpu, gpu_memory_mb
+    settings     the tool's settings, to be opened where the tool is called
     """
 
     tool: Tool
@@ -54,10 +56,11 @@ class Call:
     idempotency_key: str
     idle: float | None = None
     total: float | None = None
-    on_progress: Callable[[str | float], Any] | None = None
+    on_progress: Callable[[Any], Any] | None = None
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
+    settings: Sealed = NO_SETTINGS
 
-    def report(self, update: str | float) -> None:
+    def report(self, update: Any) -> None:
         """Pass on what the tool reports. A listener that fails doesn't harm the call."""
         if self.on_progress is not None:
             try:

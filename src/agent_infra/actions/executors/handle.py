@@ -21,6 +21,7 @@ import psutil
 
 from agent_infra.actions.executors.tree import MARK, end_marked, end_tree
 from agent_infra.actions.executors.wire import Address, Bounds, Done, Load, Loaded, Progress, Run, packed, receive
+from agent_infra.config import SECRET
 
 _LIBRARY = str(Path(__file__).resolve().parents[3])
 _KEEP = 16 * 1024
@@ -67,7 +68,7 @@ class Worker:
         self._outputs = outputs
         self._fault: str | None = None
         self._answer: asyncio.Future[Any]
-        self._on_progress: Callable[[str | float], None] | None = None
+        self._on_progress: Callable[[Any], None] | None = None
         self._number = 0
         self.ready = self._expect()
         self._listener = asyncio.create_task(self._listen())
@@ -108,11 +109,12 @@ class Worker:
         params: dict[str, Any],
         key: str,
         seconds: float | None,
-        on_progress: Callable[[str | float], None],
+        on_progress: Callable[[Any], None],
+        settings: dict[str, Any],
     ) -> asyncio.Future[Done | Gone]:
         """Have it call a loaded tool; it answers `Done`. Raises ValueError for parameters too large to hand over."""
         self._number += 1
-        message = packed(Run(self._number, address, params, key, seconds))
+        message = packed(Run(self._number, address, params, key, seconds, settings))
         for output in self._outputs:
             output.take()
         self._on_progress = on_progress
@@ -243,9 +245,12 @@ async def _spawn(
 
 
 def _environment(mark: str) -> dict[str, str]:
-    """The parent's environment. PYTHONPATH leads to this library however the parent found it; the worker resets it."""
+    """The parent's environment without secrets: a tool gets those that it names. PYTHONPATH leads to this library however
+    the parent found it; the worker resets it.
+    """
     path = os.pathsep.join(part for part in (_LIBRARY, os.environ.get("PYTHONPATH")) if part)
-    return dict(os.environ) | {MARK: mark, "PYTHONPATH": path}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
+    return inherited | {MARK: mark, "PYTHONPATH": path}
 
 
 async def uncut(work: asyncio.Task[Any]) -> None:

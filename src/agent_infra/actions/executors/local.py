@@ -169,12 +169,12 @@ def _deliver(done: asyncio.Future[tuple[Any, float]], result: Any, cpu: float, f
 def _context(call: Call, limits: Limits) -> CallContext:
     loop = asyncio.get_running_loop()
 
-    def report(update: str | float) -> None:
+    def report(update: Any) -> None:
         limits.renew()
         if call.on_progress is not None:
             loop.call_soon_threadsafe(call.report, update)
 
-    return CallContext(call.idempotency_key, seconds=call.total, report=report)
+    return CallContext(call.idempotency_key, seconds=call.total, report=report, settings=call.settings.open())
 
 
 async def _cancel(call: Call, task: asyncio.Task[_Ran]) -> None:

@@ -193,12 +193,13 @@ class ProcessExecutor:
             return failure
         limits = Limits(call.idle, call.total)
 
-        def progressed(update: str | float) -> None:
+        def progressed(update: Any) -> None:
             limits.renew()
             call.report(update)
 
         try:
-            answer = worker.run(address, call.params, call.idempotency_key, call.total, progressed)
+            settings = call.settings.open()
+            answer = worker.run(address, call.params, call.idempotency_key, call.total, progressed, settings)
         except ValueError as error:
             return {"code": "BadInput", "what": f"the parameters are {error}"}
         passed = await until_done(answer, limits)

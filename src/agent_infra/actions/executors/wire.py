@@ -67,6 +67,7 @@ class Run(msgspec.Struct, tag=True):
     params: dict[str, Any]
     idempotency_key: str
     seconds: float | None
+    settings: dict[str, Any] = {}
 
 
 class Ready(msgspec.Struct, tag=True):
@@ -85,7 +86,7 @@ class Progress(msgspec.Struct, tag=True):
     """The tool said how far it is."""
 
     number: int
-    update: str | float
+    update: str | float | dict[str, Any]
 
 
 class Done(msgspec.Struct, tag=True):

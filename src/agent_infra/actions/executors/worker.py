@@ -107,10 +107,12 @@ class _Worker:
         return Done(message.number, output, error, _cpu_seconds() - began, peak, leaked)
 
     def _call(self, message: Run) -> tuple[Any, dict[str, Any] | None]:
-        def report(update: str | float) -> None:
+        def report(update: Any) -> None:
             self._side.send(Progress(message.number, update))
 
-        context = CallContext(message.idempotency_key, seconds=message.seconds, report=report)
+        context = CallContext(
+            message.idempotency_key, seconds=message.seconds, report=report, settings=message.settings
+        )
         try:
             binding = self._bindings[message.address]
             value = binding.call(message.params, context)

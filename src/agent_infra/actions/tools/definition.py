@@ -17,7 +17,8 @@ import jsonschema_rs
 
 from agent_infra.actions.schemas import compile_schema, problems_of
 from agent_infra.actions.tools.binding import Binding, bind, describe, input_schema, output_schema
-from agent_infra.errors import ToolInvalid
+from agent_infra.content import json_bytes
+from agent_infra.errors import NotJson, ToolInvalid
 
 Effects: TypeAlias = Literal["none", "idempotent", "once"]
 Isolation: TypeAlias = Literal["none", "process"]
@@ -38,6 +39,7 @@ class Tool:
     resources    what a call needs: {"cpu": cores, "memory_mb": MiB, "gpu": devices, "gpu_memory_mb": MiB}
     effects      whether a repeated call does harm: "none", "idempotent", "once"; None, unsaid, is treated as "once"
     isolation    "none": in this process; "process": in a worker process, which a time or memory limit can end
+    settings     handed to it by `CallContext.settings`; a text `secret://NAME` in them is that secret's value there
 
     Raises ToolInvalid for a definition that can't be used.
     """
@@ -51,12 +53,17 @@ class Tool:
     effects: Effects | None = None
     description: str = ""
     isolation: Isolation = "none"
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     binding: Binding = field(init=False, repr=False)
     _input: jsonschema_rs.Validator = field(init=False, repr=False)
     _output: jsonschema_rs.Validator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_words(self)
+        try:
+            json_bytes(self.settings, where=f"the settings of {self.name}")
+        except NotJson as error:
+            raise ToolInvalid(error.what, where=error.where, why=error.why, mend="Settings are JSON values.") from error
         binding = bind(self.run, self.name)
         read = compile_schema(self.input_schema, f"the input schema of {self.name}")
         output = {} if self.output_schema is None else self.output_schema
@@ -108,6 +115,7 @@ def make_tool(
     effects: Effects | None = None,
     resources: Mapping[str, float] | None = None,
     isolation: Isolation = "none",
+    settings: Mapping[str, Any] | None = None,
 ) -> Tool:
     """A tool from a typed function: schemas from its hints, descriptions from its docstring. Raises ToolInvalid."""
     called = name or str(getattr(function, "__name__", type(function).__name__))
@@ -122,6 +130,7 @@ def make_tool(
         effects=effects,
         description=describe(function)[0],
         isolation=isolation,
+        settings=dict(settings or {}),
     )
 
 
@@ -137,6 +146,7 @@ def tool(
     effects: Effects | None = None,
     resources: Mapping[str, float] | None = None,
     isolation: Isolation = "none",
+    settings: Mapping[str, Any] | None = None,
 ) -> Callable[[Function], Function]: ...
 
 

@@ -88,6 +88,7 @@ class ToolRegistry:
         effects: Effects | None = None,
         resources: Mapping[str, float] | None = None,
         isolation: Isolation = "none",
+        settings: Mapping[str, Any] | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def tool(self, function: Any = None, **options: Any) -> Any:
