@@ -8,7 +8,9 @@ A failing tool is an outcome, not an exception. The codes that an outcome's `err
     TimedOut          it passed its idle or total limit (`limit` says which)
     ToolOutOfMemory   its process tree passed the memory limit and was ended
     WorkerDied        its worker process ended under it (`exit_code`, and `signal` where one ended it)
-    ToolNotLoaded     its module can't be imported in a worker
+    ToolNotLoaded     its module can't be imported in a worker, its command not be started in its image
+    ServerNoise       its MCP server printed too much that is no message, and was ended
+    ExecutorUnavailable  the call didn't begin: no container engine, no image, no server, a full disk (`reason`)
     ExecutorStopped   the executor was stopped while it ran
 
 After TimedOut, ToolOutOfMemory, WorkerDied and ExecutorStopped nobody knows what the tool had done before it ended.
@@ -19,8 +21,8 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -71,6 +73,7 @@ class Outcome:
     exit_code          of a worker that ended under the call; -N for signal N
     peak_memory_mb     MiB resident of its process tree; pages shared between processes count once each
     leaked_processes   processes it left behind, which were ended with it
+    facts              what else its executor knows, as JSON: an image's digest, lines of noise, how a cancel went
     """
 
     status: Status
@@ -85,6 +88,7 @@ class Outcome:
     cpu_seconds: float | None = None
     peak_memory_mb: float | None = None
     leaked_processes: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def ok(self) -> bool:

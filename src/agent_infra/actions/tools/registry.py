@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Final, cast, overload
 
 from agent_infra.actions.tools.definition import MARK, Effects, Function, Isolation, Tool, make_tool
+from agent_infra.actions.tools.elsewhere import Elsewhere
 from agent_infra.actions.tools.places import load_file, place_of
 from agent_infra.errors import ToolInvalid, ToolUnknown
 from agent_infra.observability import get_logger
@@ -42,6 +43,10 @@ class ToolRegistry:
             _log.warning("tool.effects_undeclared", tool=tool.name, treated_as="once", mend="say effects='none', say")
         self._tools[tool.name] = tool
         return tool
+
+    def remove(self, name: str) -> None:
+        """Forget a tool, such as one that its server no longer has. Harmless where there is none of that name."""
+        self._tools.pop(name, None)
 
     @overload
     def tool(self, function: Function) -> Function: ...
@@ -143,6 +148,8 @@ def _as_tool(value: object, where: str) -> Tool:
 
 def _origin(tool: Tool) -> str:
     run = tool.run
+    if isinstance(run, Elsewhere):
+        return str(run)
     module = getattr(run, "__module__", None) or type(run).__module__
     return f"{module}.{getattr(run, '__qualname__', type(run).__qualname__)}"
 
