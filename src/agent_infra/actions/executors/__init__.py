@@ -18,9 +18,20 @@ executor that accepts its tool.
 from __future__ import annotations
 
 from agent_infra.actions.executors.base import Call, Executor, Outcome
+from agent_infra.actions.executors.container import ContainerExecutor
 from agent_infra.actions.executors.local import LocalExecutor
 from agent_infra.actions.executors.mcp import McpExecutor
 from agent_infra.actions.executors.pool import ExecutorPool, Waiting
 from agent_infra.actions.executors.process import ProcessExecutor
 
-__all__ = ["Call", "Executor", "ExecutorPool", "LocalExecutor", "McpExecutor", "Outcome", "ProcessExecutor", "Waiting"]
+__all__ = [
+    "Call",
+    "ContainerExecutor",
+    "Executor",
+    "ExecutorPool",
+    "LocalExecutor",
+    "McpExecutor",
+    "Outcome",
+    "ProcessExecutor",
+    "Waiting",
+]

@@ -126,7 +126,7 @@ def servers_from_config(tables: Mapping[str, Any], root: Path) -> list[McpServer
         command = reader.words(name, read, "command", needed=True)
         where = None if cwd is None else root / cwd
         servers.append(StdioServer(name, command, reader.texts(name, read, "env"), where, **common))
-    reader.finish("a program has command = [\"…\"], a server in the network has url = \"https://…\"")
+    reader.finish('a program has command = ["…"], a server in the network has url = "https://…"')
     return servers
 
 

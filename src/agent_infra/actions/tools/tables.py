@@ -47,7 +47,7 @@ class Reader:
         items = cast("list[object]", value) if isinstance(value, list) else [None]
         if all(isinstance(item, str) for item in items) and (items or not needed):
             return tuple(cast("list[str]", items))
-        self.wrong(name, f"needs {key} as a list of texts, such as [\"program\", \"argument\"]")
+        self.wrong(name, f'needs {key} as a list of texts, such as ["program", "argument"]')
         return ()
 
     def texts(
