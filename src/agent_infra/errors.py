@@ -370,6 +370,13 @@ class StaleDecision(AgentInfraError):
     """The graph moved after the decision, and the action is no longer legal."""
 
 
+class ExecutorUnavailable(AgentInfraError):
+    """What runs tools isn't there: no container engine, no image, no MCP server, a full disk. No tool was called.
+
+    `facts["reason"]` is a stable word.
+    """
+
+
 class GpuUnavailable(AgentInfraError):
     """A tool needs a GPU and there is none that fits."""
 

@@ -6,11 +6,13 @@
             pytest.skip(f"{promise.capability} is not offered")
         promise.check(MyExecutor)
 
-In: a function that makes a new executor, called once for each promise. Out: each promise kept, or an AssertionError.
-`check_executor` runs all and reports.
+In: a function that makes a new executor, called once for each promise; and for an executor whose tools are elsewhere (a
+server, an image) `make_tool`, which gives its tool for each function of `testing.executor_tools`. Out: each promise kept,
+or an AssertionError. `check_executor` runs all and reports.
 
 Required of every executor: results, failures, context, limits, stopping. Optional, found by asking, not declared:
 
+    functions    it runs Python functions: it can tell where they raised, and what they gave that is not JSON
     isolation    it accepts tools of isolation "process": what hangs, dies or prints there is ended, replaced, recorded
 """
 
@@ -21,6 +23,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -33,7 +36,9 @@ from agent_infra.errors import HomeClosed, ToolInvalid
 from agent_infra.testing import executor_tools as tools
 
 ExecutorMaker: TypeAlias = Callable[[], Executor]
-OPTIONAL_EXECUTOR_CAPABILITIES: Final = frozenset({"isolation"})
+ToolMaker: TypeAlias = Callable[[Callable[..., Any]], Tool]
+OPTIONAL_EXECUTOR_CAPABILITIES: Final = frozenset({"functions", "isolation"})
+_tool_maker: ContextVar[ToolMaker | None] = ContextVar("tool_maker", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,12 @@ class ExecutorPromise:
     def __str__(self) -> str:
         return f"{self.capability}: {self.name.replace('_', ' ')}"
 
-    def check(self, make_executor: ExecutorMaker) -> None:
+    def check(self, make_executor: ExecutorMaker, make_tool: ToolMaker | None = None) -> None:
         """Try it on a new executor, on an event loop of its own. Raises AssertionError where the promise is broken."""
-        asyncio.run(self._attempt(make_executor()))
+        asyncio.run(self._attempt(make_executor(), make_tool))
 
-    async def _attempt(self, executor: Executor) -> None:
+    async def _attempt(self, executor: Executor, make_tool: ToolMaker | None) -> None:
+        _tool_maker.set(make_tool)
         await executor.start()
         try:
             await self.attempt(executor)
@@ -88,11 +94,15 @@ def _promise(capability: str) -> Callable[[_Check], _Check]:
 
 def executor_capabilities(make_executor: ExecutorMaker) -> frozenset[str]:
     """The optional capabilities that an executor offers."""
+    plain = make_tool(tools.echo, effects="none")
     isolated = make_tool(tools.echo, effects="none", isolation="process")
-    return frozenset({"isolation"} if make_executor().accepts(isolated) is None else ())
+    executor = make_executor()
+    isolates = executor.accepts(isolated) is None
+    functions = isolates or executor.accepts(plain) is None
+    return frozenset(name for name, offered in (("functions", functions), ("isolation", isolates)) if offered)
 
 
-def check_executor(make_executor: ExecutorMaker) -> list[ExecutorFinding]:
+def check_executor(make_executor: ExecutorMaker, make_tool: ToolMaker | None = None) -> list[ExecutorFinding]:
     """Try every promise, each on a new executor, and say what came of it."""
     offered = executor_capabilities(make_executor)
     findings: list[ExecutorFinding] = []
@@ -101,7 +111,7 @@ def check_executor(make_executor: ExecutorMaker) -> list[ExecutorFinding]:
             findings.append(ExecutorFinding(promise, "not offered"))
             continue
         try:
-            promise.check(make_executor)
+            promise.check(make_executor, make_tool)
         except Exception as error:  # noqa: BLE001 - an executor's own error breaks the promise as an assertion does
             findings.append(ExecutorFinding(promise, "broken", f"{type(error).__name__}: {error}"))
         else:
@@ -110,7 +120,10 @@ def check_executor(make_executor: ExecutorMaker) -> list[ExecutorFinding]:
 
 
 def _tool(executor: Executor, function: Callable[..., Any]) -> Tool:
-    """A tool of the least isolation that the executor takes."""
+    """A tool of the least isolation that the executor takes, or the one that it has for this function."""
+    maker = _tool_maker.get()
+    if maker is not None:
+        return maker(function)
     plain = make_tool(function, effects="none")
     return plain if executor.accepts(plain) is None else make_tool(function, effects="none", isolation="process")
 
@@ -213,6 +226,13 @@ async def calls_side_by_side_keep_their_own_answers(executor: Executor) -> None:
 
 @_promise("failures")
 async def a_raising_tool_is_an_outcome(executor: Executor) -> None:
+    """The error says what the tool said, and the next call runs."""
+    assert "城市未知" in _failed(await _run(executor, tools.fail, {}, message="城市未知"), "ToolFailed")["what"]
+    assert (await _run(executor, tools.echo, {}, value=1)).output == 1
+
+
+@_promise("functions")
+async def a_raising_function_tells_type_and_place(executor: Executor) -> None:
     """The error says type and message, and its traceback ends in the tool."""
     error = _failed(await _run(executor, tools.fail, {}, message="城市未知"), "ToolFailed")
     assert error["type"] == "ValueError"
@@ -220,14 +240,14 @@ async def a_raising_tool_is_an_outcome(executor: Executor) -> None:
     assert "in fail" in error["traceback"]
 
 
-@_promise("failures")
+@_promise("functions")
 async def a_tool_that_exits_ends_its_call_only(executor: Executor) -> None:
     """`sys.exit()` in a tool is a failure of that call; the next one runs."""
     assert _failed(await _run(executor, tools.leave, {}, code=3), "ToolFailed")["type"] == "SystemExit"
     assert (await _run(executor, tools.echo, {}, value=1)).output == 1
 
 
-@_promise("failures")
+@_promise("functions")
 async def a_result_that_is_not_json_is_named(executor: Executor) -> None:
     """NaN, sets and tuples aren't handed on; the error points at them."""
     for kind in ("nan", "set", "tuple"):

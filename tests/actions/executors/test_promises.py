@@ -17,7 +17,7 @@ from agent_infra.testing.executors import (
 )
 
 EXECUTORS: dict[str, ExecutorMaker] = {"local": LocalExecutor, "process": lambda: ProcessExecutor(capacity=8)}
-OFFERED = {"local": frozenset[str](), "process": frozenset({"isolation"})}
+OFFERED = {"local": frozenset({"functions"}), "process": frozenset({"functions", "isolation"})}
 
 
 @pytest.mark.parametrize("name", EXECUTORS)

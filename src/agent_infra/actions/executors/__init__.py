@@ -9,22 +9,29 @@ executor that fits.
     process.py  in worker processes that can be ended: by a time limit, a memory limit, a stop
     handle.py   one worker process, seen from its parent       worker.py  the same, seen from inside
     wire.py     the messages between the two                   tree.py    process trees: memory, ending them
+    mcp.py      on MCP servers; mcp_session.py: one session; mcp_stdio.py: the process of a server
+    container.py  in containers; container_engine.py: the engine's API; container_output.py: what a command prints
+    cgroups.py    what a container used, by its control group
     pool.py     which executor, and waiting for it
 """
 
 from __future__ import annotations
 
 from agent_infra.actions.executors.base import Call, Executor, Outcome
+from agent_infra.actions.executors.container import ContainerExecutor
 from agent_infra.actions.executors.local import LocalExecutor
+from agent_infra.actions.executors.mcp import McpExecutor
 from agent_infra.actions.executors.pool import ExecutorPool, LeastLoaded, Offer, Placer, Waiting
 from agent_infra.actions.executors.process import ProcessExecutor
 
 __all__ = [
     "Call",
+    "ContainerExecutor",
     "Executor",
     "ExecutorPool",
     "LeastLoaded",
     "LocalExecutor",
+    "McpExecutor",
     "Offer",
     "Outcome",
     "Placer",

@@ -9,8 +9,10 @@ A failing tool is an outcome, not an exception. The codes that an outcome's `err
     ToolOutOfMemory   its process tree passed the memory limit and was ended, or it ran out by itself; `memory` says of
                       what: "host" or "gpu"
     WorkerDied        its worker process ended under it (`exit_code`, and `signal` where one ended it)
-    ToolNotLoaded     its module can't be imported in a worker
+    ToolNotLoaded     its module can't be imported in a worker, its command not be started in its image
     ContractDrift     its source there is another one than where it was registered
+    ServerNoise       its MCP server printed too much that is no message, and was ended
+    ExecutorUnavailable  the call didn't begin: no container engine, no image, no server, a full disk (`reason`)
     ExecutorStopped   the executor was stopped while it ran
 
 After TimedOut, ToolOutOfMemory, WorkerDied and ExecutorStopped nobody knows what the tool had done before it ended.
@@ -78,6 +80,7 @@ class Outcome:
     exit_code          of a worker that ended under the call; -N for signal N
     peak_memory_mb     MiB resident of its process tree; pages shared between processes count once each
     leaked_processes   processes it left behind, which were ended with it
+    facts              what else its executor knows, as JSON: an image's digest, lines of noise, how a cancel went
     """
 
     status: Status
@@ -92,6 +95,7 @@ class Outcome:
     cpu_seconds: float | None = None
     peak_memory_mb: float | None = None
     leaked_processes: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def ok(self) -> bool:

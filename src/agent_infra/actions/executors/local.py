@@ -25,6 +25,7 @@ from agent_infra.errors import HomeClosed, ToolInvalid
 from agent_infra.observability import get_logger
 
 _GRACE = 1.0
+_PLACES = {"process": "a worker process", "container": "a container", "mcp": "an MCP server"}
 _log = get_logger(__name__)
 
 
@@ -48,8 +49,8 @@ class LocalExecutor:
         return len(self._abandoned)
 
     def accepts(self, tool: Tool) -> str | None:
-        """Anything that doesn't ask for a process of its own."""
-        return None if tool.isolation == "none" else "the tool asks for a worker process"
+        """Anything that doesn't ask for another place."""
+        return None if tool.isolation == "none" else f"the tool asks for {_PLACES[tool.isolation]}"
 
     def is_warm(self, tool: Tool) -> bool:  # noqa: ARG002
         """It always is: the tool is in this process."""

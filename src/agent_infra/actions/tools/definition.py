@@ -17,28 +17,31 @@ import jsonschema_rs
 
 from agent_infra.actions.schemas import compile_schema, problems_of
 from agent_infra.actions.tools.binding import Binding, bind, describe, input_schema, output_schema
+from agent_infra.actions.tools.elsewhere import Elsewhere
 from agent_infra.content import json_bytes
 from agent_infra.errors import NotJson, ToolInvalid
 
 Effects: TypeAlias = Literal["none", "idempotent", "once"]
-Isolation: TypeAlias = Literal["none", "process"]
+Isolation: TypeAlias = Literal["none", "process", "container", "mcp"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MARK: Final = "__agent_infra_tool__"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _RESOURCES = ("cpu", "memory_mb", "gpu", "gpu_memory_mb")
 _EFFECTS = ("none", "idempotent", "once")
-_ISOLATION = ("none", "process")
+_ISOLATION = ("none", "process", "container", "mcp")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     """Something callable, with the schemas of its parameters and its result.
 
-    run          called as `run(**params)`, sync or async; gives a JSON value. May take a CallContext
+    run          called as `run(**params)`, sync or async; gives a JSON value. May take a CallContext. Or a record of a
+                 tool that is elsewhere: OnMcpServer, InContainer
     resources    what a call needs: {"cpu": cores, "memory_mb": MiB, "gpu": devices, "gpu_memory_mb": MiB}
     effects      whether a repeated call does harm: "none", "idempotent", "once"; None, unsaid, is treated as "once"
-    isolation    "none": in this process; "process": in a worker process, which a time or memory limit can end
+    isolation    "none": in this process; "process": in a worker process, which a time or memory limit can end;
+                 "container" or "mcp" follow from such a record
     settings     handed to it by `CallContext.settings`; a text `secret://NAME` in them is that secret's value there
 
     Raises ToolInvalid for a definition that can't be used.
@@ -59,6 +62,8 @@ class Tool:
     _output: jsonschema_rs.Validator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.run, Elsewhere) and self.isolation == "none":
+            object.__setattr__(self, "isolation", self.run.isolation)
         _check_words(self)
         try:
             json_bytes(self.settings, where=f"the settings of {self.name}")
@@ -177,10 +182,21 @@ def _check_words(tool: Tool) -> None:
     if tool.effects is not None:
         _check_choice(tool.name, "effects", tool.effects, _EFFECTS)
     _check_choice(tool.name, "isolation", tool.isolation, _ISOLATION)
+    fitting = (tool.run.isolation,) if isinstance(tool.run, Elsewhere) else ("none", "process")
+    if tool.isolation not in fitting:
+        raise ToolInvalid(
+            f"{tool.name} has the isolation {tool.isolation!r}",
+            why=f"its run is {_said(tool.run)}, for which it can be {' or '.join(map(repr, fitting))}",
+            mend="A tool in a container has an InContainer as its run, one of an MCP server an OnMcpServer.",
+        )
     for key, amount in (tool.resources or {}).items():
         _check_choice(tool.name, "resource", key, _RESOURCES)
         if type(amount) not in (int, float) or not 0 <= amount < float("inf"):
             raise ToolInvalid(f"{tool.name} asks for {key}: {amount!r}", why="a resource is a number of 0 or more")
+
+
+def _said(run: object) -> str:
+    return str(run) if isinstance(run, Elsewhere) else "a function of Python"
 
 
 def _check_choice(name: str, what: str, given: str, allowed: tuple[str, ...]) -> None:

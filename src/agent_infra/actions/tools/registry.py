@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Final, cast, overload
 
 from agent_infra.actions.tools.definition import MARK, Effects, Function, Isolation, Tool, make_tool
+from agent_infra.actions.tools.elsewhere import Elsewhere
 from agent_infra.actions.tools.places import changed, load_file, place_of, reload_file
 from agent_infra.errors import ToolInvalid, ToolUnknown
 from agent_infra.observability import get_logger
@@ -75,6 +76,11 @@ class ToolRegistry:
                 found += self._files[path]
                 self._changed()
         return sorted(found)
+
+    def remove(self, name: str) -> None:
+        """Forget a tool, such as one that its server no longer has. Harmless where there is none of that name."""
+        if self._tools.pop(name, None) is not None:
+            self._changed()
 
     @overload
     def tool(self, function: Function) -> Function: ...
@@ -178,6 +184,8 @@ def _as_tool(value: object, where: str) -> Tool:
 
 def _origin(tool: Tool) -> str:
     run = tool.run
+    if isinstance(run, Elsewhere):
+        return str(run)
     module = getattr(run, "__module__", None) or type(run).__module__
     return f"{module}.{getattr(run, '__qualname__', type(run).__qualname__)}"
 
