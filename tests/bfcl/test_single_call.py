@@ -16,10 +16,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jsonschema_rs
+import llguidance
 import pytest
 
 from agent_infra.actions.language import implied_contract
 from agent_infra.actions.space import ActionSpace, action_space
+from agent_infra.actions.tools import ToolRegistry
 from agent_infra.integrations.bfcl import tool_of
 from agent_infra.state import LocalBackend, StateGraph, open_memory
 
@@ -28,6 +30,7 @@ answers, oracle, mutations = (
     SimpleNamespace(**runpy.run_path(str(HERE / f"{name}.py"))) for name in ("answers", "oracle", "mutations")
 )
 CONTRADICTIONS: dict[str, list[dict[str, Any]]] = json.loads((HERE / "contradictions.json").read_text("utf-8"))
+TOKENIZER = llguidance.LLTokenizer("byte")
 CALLS = dict(zip(answers.SETS, (400, 200, 540, 607, 258, 1053, 39, 55), strict=True))
 
 
@@ -59,10 +62,15 @@ class Examiner:
     """Puts the calls of one task to its action space."""
 
     def __init__(self, entry: Any, graph: StateGraph, theirs: ModuleType, tally: Tally) -> None:
-        contracts = [implied_contract(tool_of(each, run, effects="none")) for each in entry.documents.values()]
+        tools = ToolRegistry()
+        for document in entry.documents.values():
+            tools.register(tool_of(document, run, effects="none"))
         self.entry, self.tally, self.theirs = entry, tally, theirs
-        self.space: ActionSpace = action_space(contracts, graph)
-        self.schema = jsonschema_rs.validator_for(self.space.json_schema(), offline=True, validate_formats=True)
+        self.space: ActionSpace = action_space([implied_contract(tool) for tool in tools], graph)
+        schema = self.space.json_schema()
+        self.schema = jsonschema_rs.validator_for(schema, offline=True, validate_formats=True)
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
+        self.decoder = llguidance.LLMatcher(TOKENIZER, grammar)
 
     def examine(self) -> None:
         for name, answer in self.entry.calls:
@@ -102,7 +110,14 @@ class Examiner:
                 self.expect(not self.theirs_accept(name, mutant.params, answer), "they accept it", mutant.spec)
 
     def schema_allows(self, name: str, params: dict[str, Any]) -> bool:
-        return self.schema.is_valid({"tool": name, "params": params})
+        """Whether the space's schema lets a call through, as a validator and as a decoder's grammar: they agree."""
+        allowed = self.schema.is_valid({"tool": name, "params": params})
+        ordered = _ordered(self.entry.documents[name]["parameters"], params)
+        text = json.dumps({"tool": name, "params": ordered}, ensure_ascii=False, separators=(",", ":")).encode()
+        decoder = self.decoder.deep_copy()
+        decoded = decoder.try_consume_tokens(list(text)) == len(text) and decoder.is_accepting()
+        self.expect(decoded == allowed, f"the schema {allowed}, the decoder {decoded}", text.decode())
+        return allowed
 
     def theirs_accept(self, name: str, params: dict[str, Any], answer: Mapping[str, Any]) -> bool:
         language = self.theirs.Language.PYTHON
@@ -117,6 +132,17 @@ class Examiner:
 def _names(problems: tuple[str, ...], param: str) -> bool:
     """Whether the problems name the parameter that is wrong."""
     return any(problem.startswith((f"/{param}:", f"/{param}/")) for problem in problems)
+
+
+def _ordered(document: Mapping[str, Any], value: Any) -> Any:
+    """A value with its keys in the document's order: a decoder writes them in no other."""
+    if isinstance(value, list):
+        return [_ordered(document.get("items", {}), item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    known = document.get("properties", {})
+    keys = [*(key for key in known if key in value), *(key for key in value if key not in known)]
+    return {key: _ordered(known.get(key, {}), value[key]) for key in keys}
 
 
 def examine(data: Path, name: str, graph: StateGraph, theirs: ModuleType, every: int = 1) -> Tally:
