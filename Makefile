@@ -26,10 +26,10 @@ demo: .venv/core ## install the core, check its health, run the weather agent
 	@echo "  docs/architecture.md   the walk of that request through the code"
 	@echo "  $(BIN)/agent-infra --help"
 
-test: .venv/dev ## run the tests, small counts
+test: .venv/dev .cache/bfcl ## run the tests, small counts
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(T)
 
-test-full: .venv/dev ## run all tests, full counts: containers, databases, browsers
+test-full: .venv/dev .cache/bfcl ## run all tests, full counts: containers, databases, browsers
 	@AGENT_INFRA_TEST_TIER=full $(BIN)/python -m pytest -n 2 --dist loadgroup $(T)
 
 check: .venv/dev ## style, types, layers, sizes; changes nothing
@@ -68,6 +68,11 @@ clean: ## remove .venv, caches and everything built
 	@echo "installing the core and what its checks and tests need into .venv"
 	@$(BIN)/python $(PIP) --editable '.[dev]'
 	@touch .venv/core $@
+
+# Its data and checker, without the forty packages that it would bring; mpmath is what its calculator computes with.
+.cache/bfcl: | .venv/bin/python
+	@echo "fetching the function-calling leaderboard's data into $@"
+	@$(BIN)/python $(PIP) --no-deps --target $@ 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<2'
 
 .venv/bin/python:
 	@python=$$(tools/find_python) && echo "making .venv with $$python" && $$python -m venv .venv

@@ -187,7 +187,6 @@ class Orchestrator:
         wrong = self.validators.problems(contract.name, execution.given, graph)
         return error_of("ValidatorRefused", "a validator of the user's own refuses the call", wrong) if wrong else None
 
-
     def _begin(self, execution: Execution) -> None:
         """Note the version that an execution starts from, and the bundles that its own will follow."""
         graph = execution.graph

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -169,7 +169,7 @@ class Engine:
         self._client.close()
 
     @contextlib.contextmanager
-    def _told(self, what: str, image: str | None = None) -> Iterator[None]:
+    def _told(self, what: str, image: str | None = None) -> Generator[None]:
         """Turn the library's errors into ours."""
         try:
             yield

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -111,7 +111,7 @@ class Printed:
 
     def _failure(self, exit_code: int) -> Failure:
         try:
-            said = cast("Any", json_value(self._last))["error"]
+            said = json_value(self._last)["error"]
             given = {key: said[key] for key in ("what", "type", "traceback") if isinstance(said.get(key), str)}
         except (ValueError, msgspec.MsgspecError, KeyError, TypeError, AttributeError):
             given = {}

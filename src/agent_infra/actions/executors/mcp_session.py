@@ -202,9 +202,8 @@ def output_of(result: mcp_types.CallToolResult, *, wrapped: bool) -> Any:
     else its content blocks as they are.
     """
     if "structured_content" in result.model_fields_set:
-        value: Any = result.structured_content
-        inner = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        return inner["result"] if wrapped and list(inner) == ["result"] else value
+        value = cast("dict[str, Any] | None", result.structured_content)
+        return value["result"] if wrapped and value is not None and list(value) == ["result"] else value
     if len(result.content) == 1 and isinstance(result.content[0], mcp_types.TextContent):
         text = result.content[0].text
         if text[:1] in ("{", "["):
