@@ -11,7 +11,16 @@ from types import TracebackType
 from typing import Any, Final, cast
 
 from agent_infra import background
-from agent_infra.actions import ActionLibrary, EvidenceStore, Orchestrator, Outbox, Secrets, ToolRegistry, read_prices
+from agent_infra.actions import (
+    ActionLibrary,
+    EvidenceStore,
+    Orchestrator,
+    Outbox,
+    OutsideTools,
+    Secrets,
+    ToolRegistry,
+    read_prices,
+)
 from agent_infra.actions.executors import ExecutorPool, LocalExecutor, ProcessExecutor
 from agent_infra.actions.language import ProgramCache, cache_folder
 from agent_infra.clock import Clock, new_ulid
@@ -129,14 +138,18 @@ class Infra:
         self.tools = ToolRegistry()
         self.evidence = self._evidence_store(gpus)
         self.secrets = Secrets(self.home / "secrets")
-        self._pool = ExecutorPool([LocalExecutor(), ProcessExecutor(memory_limit_mb=self.settings.memory_limit_mb)])
+        project, registry, secrets = self.project, self.tools, self.secrets
+        self._outside = OutsideTools(
+            project.mcp, project.containers, root=project.root, home=self.home, registry=registry, secrets=secrets
+        )
+        workers = ProcessExecutor(memory_limit_mb=self.settings.memory_limit_mb)
+        self._pool = ExecutorPool([LocalExecutor(), workers, *self._outside.executors])
         orchestrator = Orchestrator(self.engine, self.tools, self._pool, self.evidence, self.secrets)
         programs = ProgramCache(cache_folder(self.home))
         self.actions = ActionLibrary(self.tools, orchestrator, self.evidence, schemas=self.schemas, cache=programs)
         self.weaver = RewardWeaver(WeaverParts(self.engine, self.blobs))
         self.knowledge = KnowledgeBase()
-        root = self.project.root
-        self.scheduler = GDEPScheduler(SchedulerParts(self.engine, self.actions, self.knowledge, gpus, root))
+        self.scheduler = GDEPScheduler(SchedulerParts(self.engine, self.actions, self.knowledge, gpus, project.root))
 
     def _evidence_store(self, gpus: GpuProbe) -> EvidenceStore:
         """Evidence, with the table of prices and the IPFS node that the settings name."""
@@ -170,6 +183,7 @@ class Infra:
             self.tools.load_module(path)
         if not project.tools:
             self.tools.searched.append(f"{project.root / 'tools.py'} (not there)")
+        self._outside.load()
         if project.schemas:
             self._load_schemas(project.schemas)
         if project.actions:
@@ -324,6 +338,17 @@ class Infra:
         """Apply the settings' retention to every session, in one bounded pass each, and say what was freed."""
         self._check_open()
         return collect_all(self.engine, self._retention(), limit=limit, timeout=5.0)
+
+    # -- layer 2 -----------------------------------------------------------------------------------
+
+    def refresh_tools(self) -> list[str]:
+        """Load changed tool files anew, and ask every MCP server and image again for its list. Contracts follow.
+
+        Gives the reasons why some couldn't be asked; they keep the tools that they had. Raises ToolInvalid, FileMissing.
+        """
+        self._check_open()
+        self.tools.reload()
+        return background.wait_for(self._outside.refresh(), twin="refresh_tools from another thread")
 
     # -- layer 4 -----------------------------------------------------------------------------------
 

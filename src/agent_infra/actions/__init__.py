@@ -10,6 +10,7 @@ leaves as an `ActionResult` whose evidence is stored under its content id.
     orchestrator  one execution, from the head to its evidence; execution: what is known of it meanwhile
     result        what is left of it in its caller's hands
     evidence/     what each execution leaves: bundles by content id, their chain, CAR files, IPFS, why
+    outside       MCP servers and images that a project declares
     secrets       secret://NAME: put in where a tool runs, taken out of what is written
     library       ActionLibrary: the face
     schemas       JSON Schema: compiled, and what is wrong with a value
@@ -19,6 +20,7 @@ from agent_infra.actions.evidence import EvidenceCheck, EvidenceStore, Outbox, P
 from agent_infra.actions.language import Contract
 from agent_infra.actions.library import ActionLibrary
 from agent_infra.actions.orchestrator import Orchestrator
+from agent_infra.actions.outside import OutsideTools
 from agent_infra.actions.result import ActionResult
 from agent_infra.actions.secrets import Secrets
 from agent_infra.actions.space import ActionSpace, Verdict
@@ -34,6 +36,7 @@ __all__ = [
     "EvidenceStore",
     "Orchestrator",
     "Outbox",
+    "OutsideTools",
     "PriceTable",
     "Secrets",
     "Tool",

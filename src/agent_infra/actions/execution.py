@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from agent_infra.actions.evidence import EvidenceStore, Kept, Told, Usage
 from agent_infra.actions.executors import Outcome
 from agent_infra.actions.language import Contract, condition_text
+from agent_infra.actions.result import ActionResult
 from agent_infra.actions.secrets import NO_SETTINGS, Sealed, Secrets
 from agent_infra.actions.tools import Tool
 from agent_infra.clock import MICROS
@@ -18,10 +19,20 @@ from agent_infra.state import Node, StateGraph
 _OUTCOME_FIELDS: Final = tuple(each.name for each in fields(Outcome))
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """That a policy asks for a call, as sure as it said, None where it didn't say; a call by name has none."""
+
+    confidence: float | None
+
+
 @dataclass(slots=True)
 class Execution:
     """What is known of one execution so far.
 
+    proposal         the policy's, where one asks for it
+    attempt          which try it is, from 1
+    repeated         the parameters of the try before, as the tool got them, where this process made it
     given, params    the parameters as the tool gets them, and as they are recorded: without secrets
     written          by name, the version that wrote each node of `inputs`
     start, previous  the step that it started from, and the bundles that its own follows
@@ -33,6 +44,9 @@ class Execution:
     agent: str | None
     fill: Mapping[str, Any]
     about: Mapping[str, Any]
+    proposal: Proposal | None = None
+    attempt: int = 1
+    repeated: dict[str, Any] | None = field(default=None, repr=False)
     key: str = ""
     started_at: str = ""
     bindings: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -46,6 +60,10 @@ class Execution:
     usages: list[Usage] = field(default_factory=list[Usage])
     conditions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     call: Node | None = None
+
+    def proposed(self) -> dict[str, Any]:
+        """The proposal, as fields of the call node."""
+        return {} if self.proposal is None else {"confidence": self.proposal.confidence}
 
     def note_usage(self, update: Any) -> None:
         """Note what the tool says that it used; other progress passes by."""
@@ -111,6 +129,28 @@ def without_secrets(outcome: Outcome, secrets: Secrets) -> Outcome:
         if cleaned is not value:
             found[name] = cleaned
     return replace(outcome, **found) if found else outcome
+
+
+def is_retried(execution: Execution, result: ActionResult) -> bool:
+    """Whether a call that ended so is tried again, by its contract's `retries`."""
+    retries = execution.contract.retries
+    if retries is None or result.status not in ("failed", "timed_out") or execution.attempt > retries.times:
+        return False
+    return (result.error or {}).get("code") in retries.on
+
+
+def confidence_problem(execution: Execution) -> dict[str, Any] | None:
+    """What the contract's rule says against a proposal: one without a confidence counts as below the bar."""
+    rule, proposal = execution.contract.confidence, execution.proposal
+    if rule is None or proposal is None or not execution.contract.open:
+        return None
+    sure = proposal.confidence
+    if sure is not None and sure >= rule.min:
+        return None
+    why = f"the confidence {'is missing' if sure is None else f'{sure:g} is under the bar'}; it asks for {rule.min:g}"
+    if rule.below == "ask_human":
+        return error_of("ApprovalNeeded", "a person has to approve this call", [why])
+    return error_of("ConfidenceTooLow", "the proposal is not sure enough to be executed", [why])
 
 
 def error_of(code: str, what: str, reasons: Sequence[str]) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agent_infra import background
 from agent_infra.actions.evidence import EvidenceStore
+from agent_infra.actions.execution import Proposal
+from agent_infra.actions.executors import Waiting
 from agent_infra.actions.language import (
     Compiled,
     Contract,
@@ -23,8 +26,11 @@ from agent_infra.actions.result import ActionResult
 from agent_infra.actions.space import SPEC_KEYS, ActionSpace, Check, action_space
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.documents import Document, parse_documents
-from agent_infra.errors import ContractDrift, ContractErrors, ContractUnknown, NodeUnknown, SpecInvalid
-from agent_infra.state import Node, StateGraph
+from agent_infra.errors import ContractDrift, ContractErrors, ContractUnknown, NodeUnknown, SpecInvalid, ToolUnknown
+from agent_infra.observability import get_logger
+from agent_infra.state import Node, StateGraph, activation
+
+_log = get_logger(__name__)
 
 
 class ActionLibrary:
@@ -50,6 +56,8 @@ class ActionLibrary:
         self._orchestrator = orchestrator
         self._evidence = evidence
         self._contracts: dict[str, Contract] = {}
+        self._revision = tools.revision
+        self._drifted: dict[str, str] = {}
 
     # -- contracts ---------------------------------------------------------------------------------
 
@@ -89,6 +97,7 @@ class ActionLibrary:
 
     def get(self, name: str) -> Contract:
         """A contract by its name, or the implied one of a tool that has no action file. Raises ContractUnknown."""
+        self._follow_tools()
         found = self._contracts.get(name)
         if found is not None:
             return found
@@ -107,6 +116,25 @@ class ActionLibrary:
         covered = {contract.tool for contract in self._contracts.values()}
         return sorted({*self._contracts, *(name for name in self._tools.names() if name not in covered)})
 
+    def _follow_tools(self) -> None:
+        """Compile the contracts anew whose tools have changed. One that no longer compiles stays as it was: executing
+        it raises ContractDrift.
+        """
+        if self._revision == self._tools.revision:
+            return
+        self._revision = self._tools.revision
+        self._drifted = {}
+        for name, contract in self._contracts.items():
+            if not contract.is_for(self._tools.find(contract.tool)):
+                try:
+                    [found] = compile_contracts(parse_documents(contract.source), self._tools)
+                except (ContractErrors, ToolUnknown) as error:
+                    self._drifted[name] = f"its tool {contract.tool!r} is no longer the one that it was compiled for"
+                    mend = "mend the action file, or bring the tool back"
+                    _log.warning("action_drifted", action=name, tool=contract.tool, why=str(error), mend=mend)
+                else:
+                    self._contracts[name] = replace(found, file=contract.file)
+
     def _implied_contract(self, tool: Tool) -> Contract:
         known = self._implied.get(tool.name)
         if known is None or known[0] is not tool:
@@ -118,7 +146,7 @@ class ActionLibrary:
     def space(self, graph: StateGraph, agent: str | None = None) -> ActionSpace:
         """What may be done at a graph's version: legal contracts, and why the others are not."""
         contracts = [self.get(name) for name in self.names()]
-        return action_space(contracts, graph, agent or graph.agent, self._orchestrator.validators)
+        return self._space(contracts, graph, agent)
 
     def add_validator(self, name: str, check: Check, action: str | None = None) -> None:
         """Register a check of one's own: from a call's complete parameters and the graph to what is wrong (a text,
@@ -170,6 +198,45 @@ class ActionLibrary:
             )
         )
 
+    def waiting(self) -> list[Waiting]:
+        """The calls that wait for an executor, oldest first, each with what it waits for. From any thread."""
+        return self._orchestrator.waiting()
+
+    def compensate(self, call_id: str, graph: StateGraph, agent: str | None = None) -> ActionResult:
+        """Undo a call that succeeded by the action that its contract names for that. The idempotency key is the same
+        however often it is asked for, and the new call's node says which one it undoes.
+
+        Raises NodeUnknown for no such success, ContractUnknown where nothing undoes the action, SpecInvalid where what
+        fills its parameters has no value.
+        """
+        return background.wait_for(self._compensate(call_id, graph, agent), twin="acompensate")
+
+    async def acompensate(self, call_id: str, graph: StateGraph, agent: str | None = None) -> ActionResult:
+        """`compensate` for running loops."""
+        return await background.on_loop(self._compensate(call_id, graph, agent))
+
+    async def _compensate(self, call_id: str, graph: StateGraph, agent: str | None) -> ActionResult:
+        output, call = self.output_of(call_id, graph), graph.node(call_id)
+        undo = self.get(call.data["action"]).compensation
+        if undo is None:
+            raise ContractUnknown(
+                f"nothing undoes the action {call.data['action']!r}",
+                mend="Name an action under `compensation` in its file.",
+                facts={"action": call.data["action"]},
+            )
+        state, _ = activation(graph, [undo.fill])
+        filled = undo.fill.resolve(state | {"params": call.data["params"], "result": output})
+        if filled.error is not None:
+            raise SpecInvalid(f"the parameters of {undo.action!r} have no value", why=filled.error)
+        return await self._orchestrator.execute(
+            self.get(undo.action),
+            graph,
+            agent=agent,
+            params=filled.value,
+            seed=("compensation", call_id),
+            about={"compensates": call_id},
+        )
+
     async def _execute(
         self, name_or_spec: str | Contract | Mapping[str, Any], graph: StateGraph, **options: Any
     ) -> ActionResult:
@@ -178,10 +245,20 @@ class ActionLibrary:
         elif isinstance(name_or_spec, str):
             contract = self.get(name_or_spec)
         else:
-            contract, options["params"] = self._of_spec(name_or_spec, options.get("params"))
+            contract = self._of_spec(name_or_spec)
+            needs = self._space([contract], graph, options.get("agent")).validate(name_or_spec).needs
+            if needs not in (None, "ask_human"):
+                options["about"] = {**(options.get("about") or {}), "instead_of": contract.name}
+                contract = self.get(needs)
+            else:
+                options["params"] = {**name_or_spec.get("params", {}), **(options.get("params") or {})}
+                options["proposal"] = Proposal(name_or_spec.get("confidence"))
         return await self._orchestrator.execute(contract, graph, **options)
 
-    def _of_spec(self, spec: Mapping[str, Any], params: Mapping[str, Any] | None) -> tuple[Contract, dict[str, Any]]:
+    def _space(self, contracts: Sequence[Contract], graph: StateGraph, agent: str | None) -> ActionSpace:
+        return action_space(contracts, graph, agent or graph.agent, self._orchestrator.validators, self._drifted)
+
+    def _of_spec(self, spec: Mapping[str, Any]) -> Contract:
         problem = _spec_problem(spec)
         if problem is not None:
             raise SpecInvalid(
@@ -190,7 +267,7 @@ class ActionLibrary:
                 mend='Write {"tool": name, "params": {…}, "confidence": 0…1}.',
                 facts={"spec": repr(dict(spec))},
             )
-        return self.get(spec["tool"]), dict(spec.get("params", {})) | dict(params or {})
+        return self.get(spec["tool"])
 
     def output_of(self, call_id: str, graph: StateGraph) -> Any:
         """What a finished call gave back, from its evidence. Raises NodeUnknown where it has no receipt."""

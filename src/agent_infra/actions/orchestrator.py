@@ -22,15 +22,18 @@ from agent_infra.actions.evidence import Chain, EvidenceStore, Kept, Tip
 from agent_infra.actions.execution import (
     Ending,
     Execution,
+    Proposal,
     Stored,
     as_error,
     conditions_failed,
+    confidence_problem,
     error_of,
+    is_retried,
     told,
     without_secrets,
 )
-from agent_infra.actions.executors import Call, ExecutorPool, Outcome
-from agent_infra.actions.language import Contract, judged
+from agent_infra.actions.executors import Call, ExecutorPool, Outcome, Waiting
+from agent_infra.actions.language import Contract, Retries, judged
 from agent_infra.actions.result import ActionResult
 from agent_infra.actions.secrets import Secrets
 from agent_infra.actions.space import Validators
@@ -39,13 +42,14 @@ from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
 from agent_infra.errors import ContractDrift, LockTimeout, NotJson, SchemaMismatch, SecretMissing, SecretUnusable
 from agent_infra.expressions import Expression
-from agent_infra.observability import mark_failed, metrics, tool_span
+from agent_infra.observability import get_logger, mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
 
 OnCall: TypeAlias = Callable[[Step, Node], None]
 OnReceipt: TypeAlias = Callable[[Step, ActionResult], None]
 RECEIPT_WAIT: Final = 600.0
 """Seconds for which a call that has ended waits for another writer of its session."""
+_log = get_logger(__name__)
 _HIDDEN: Final = "its parameters held a secret, which is not recorded"
 UNSURE: Final = ("TimedOut", "ToolOutOfMemory", "WorkerDied", "ExecutorStopped")
 """Failures after which nobody knows what the tool had done; with effects `once` the outcome is then unknown."""
@@ -71,6 +75,10 @@ class Orchestrator:
         self._pool = pool
         self._evidence = evidence
 
+    def waiting(self) -> list[Waiting]:
+        """The calls that wait for an executor."""
+        return self._pool.waiting()
+
     async def execute(
         self,
         contract: Contract,
@@ -78,30 +86,56 @@ class Orchestrator:
         *,
         params: Mapping[str, Any] | None = None,
         agent: str | None = None,
+        proposal: Proposal | None = None,
         seed: Sequence[str] | None = None,
         about: Mapping[str, Any] | None = None,
         repeat: Node | None = None,
         on_call: OnCall | None = None,
         on_receipt: OnReceipt | None = None,
     ) -> ActionResult:
-        """Execute a contract at the head of a graph.
+        """Execute a contract at the head of a graph, again after a failure that its `retries` name.
 
         params      values for its open parameters
+        proposal    the policy's spec that asks for it; its confidence is judged by the contract's rule
         seed        what makes this request this one, for the idempotency key; a fresh id unless given
         about       further fields of the call node (goal, subgoal)
         repeat      the interrupted call that this one repeats: same parameters, same idempotency key
-        on_call, on_receipt   add to the very steps that write the intent and the receipt; a refusal has no intent
+        on_call     adds to the very step that writes an intent: once for each try; a refusal has none
+        on_receipt  adds to the very step that writes the last receipt
 
         Raises ToolUnknown, ContractDrift and what the state layer raises; everything else is in the result.
         """
-        execution = Execution(
+        asked = Execution(
             contract, self._tool_of(contract), graph, agent or graph.agent, dict(params or {}), dict(about or {})
         )
+        asked.proposal = proposal
+        key = seed or (new_ulid(self._engine.clock.micros()),)
         if not self._evidence.is_prepared:
             await asyncio.to_thread(self._evidence.prepare)
+        while True:
+            execution = replace(asked, inputs={}, written={}, usages=[], conditions=[])
+            result = await self._try(execution, key, repeat, on_call, on_receipt)
+            if not is_retried(execution, result):
+                return result
+            wait = cast("Retries", contract.retries).wait
+            code = (result.error or {}).get("code")
+            _log.warning("call.retried", action=contract.name, call=result.event_id, code=code, after_seconds=wait)
+            await asyncio.sleep(wait)
+            repeat, asked.repeated = execution.call, execution.given
+
+    async def _try(
+        self,
+        execution: Execution,
+        seed: Sequence[str],
+        repeat: Node | None,
+        on_call: OnCall | None,
+        on_receipt: OnReceipt | None,
+    ) -> ActionResult:
+        """One call, or its refusal."""
+        contract, graph = execution.contract, execution.graph
         with graph.step(agent=execution.agent, durable=False) as step:
-            refusal = self._prepare(execution, seed or (new_ulid(self._engine.clock.micros()),), repeat)
-            call = execution.call = self._write_call(step, execution, repeat)
+            refusal = self._prepare(execution, seed, repeat)
+            call = execution.call = self._write_call(step, execution)
             refused = self._write_end(step, execution, refusal, on_receipt) if refusal is not None else None
             if refused is None and on_call is not None:
                 on_call(step, call)
@@ -116,7 +150,7 @@ class Orchestrator:
     def _tool_of(self, contract: Contract) -> Tool:
         """The tool that a contract was compiled for. Raises ToolUnknown, ContractDrift where it is another by now."""
         tool = self._tools.get(contract.tool)
-        if tool.version != contract.tool_version or tool.input_schema != contract.input_schema:
+        if not contract.is_for(tool):
             raise ContractDrift(
                 f"action {contract.name!r} was compiled for another state of the tool {tool.name!r}",
                 why=f"for version {contract.tool_version}, and it is {tool.version} now"
@@ -149,6 +183,7 @@ class Orchestrator:
 
     def _obstacle(self, execution: Execution, seed: Sequence[str], repeat: Node | None) -> dict[str, Any] | None:
         contract, graph = execution.contract, execution.graph
+        execution.attempt = repeat.data.get("attempt", 1) + 1 if repeat is not None else 1
         self._begin(execution)
         state, execution.inputs = activation(graph, contract.readings)
         execution.written = {name: self._written(graph, node) for name, node in execution.inputs.items()}
@@ -159,10 +194,11 @@ class Orchestrator:
             missing = None
         except (SecretMissing, SecretUnusable) as error:
             missing = as_error(error)
+        problems: list[str] = []
         if repeat is None:
             execution.given, problems = contract.resolve(bindings, execution.fill)
         else:
-            execution.given, problems = dict(repeat.data["params"]), []
+            execution.given = dict(repeat.data["params"]) if execution.repeated is None else execution.repeated
         execution.params = self._secrets.clean(execution.given)
         execution.bindings = self._secrets.clean(bindings | {"params": execution.given})
         execution.key = (
@@ -172,7 +208,7 @@ class Orchestrator:
         )
         if missing is not None:
             return missing
-        if repeat is not None and repeat.data.get("hidden"):
+        if repeat is not None and repeat.data.get("hidden") and execution.repeated is None:
             return error_of("ParametersHidden", "the call can't be repeated as it was", [_HIDDEN])
         if problems:
             return error_of(
@@ -185,7 +221,9 @@ class Orchestrator:
         if failed:
             return conditions_failed("PreconditionFailed", failed)
         wrong = self.validators.problems(contract.name, execution.given, graph)
-        return error_of("ValidatorRefused", "a validator of the user's own refuses the call", wrong) if wrong else None
+        if wrong:
+            return error_of("ValidatorRefused", "a validator of the user's own refuses the call", wrong)
+        return confidence_problem(execution)
 
     def _begin(self, execution: Execution) -> None:
         """Note the version that an execution starts from, and the bundles that its own will follow."""
@@ -214,7 +252,7 @@ class Orchestrator:
         execution.conditions += log
         return [entry for entry in log if not entry["holds"]]
 
-    def _write_call(self, step: Step, execution: Execution, repeat: Node | None) -> Node:
+    def _write_call(self, step: Step, execution: Execution) -> Node:
         contract = execution.contract
         inputs = list(execution.inputs.values())
         data = {
@@ -227,7 +265,8 @@ class Orchestrator:
             "effects": contract.effects,
             "idempotency_key": execution.key,
             "inputs": [node.id for node in inputs],
-            "attempt": repeat.data.get("attempt", 1) + 1 if repeat is not None else 1,
+            "attempt": execution.attempt,
+            **execution.proposed(),
         } | self._secrets.clean(dict(execution.about))
         call = step.add_node("call", data, tool=contract.tool, labels=_inherited(inputs))
         for node in inputs:
@@ -346,7 +385,7 @@ class Orchestrator:
             session=execution.graph.session_id,
             seconds=seconds,
         )
-        if on_receipt is not None:
+        if on_receipt is not None and not is_retried(execution, result):
             on_receipt(step, result)
         return result
 

@@ -14,7 +14,7 @@ from agent_infra.errors import ConfigErrors, Problem
 
 PROJECT_FILE: Final = "agent_infra.toml"
 FOLDERS: Final = ("actions", "schemas", "rules", "knowledge", "agents", "experiments")
-KEYS: Final = ("tools", *FOLDERS, "sources", "settings", *SECTIONS)
+KEYS: Final = ("tools", *FOLDERS, "mcp", "containers", "sources", "settings", *SECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Project:
     tools      Python files to collect tools from: `tools.py` beside the file, then those that the file names
     actions, schemas, rules, knowledge, agents, experiments
                a folder (or one file) as named, else the folder of that name if it exists, else None
+    mcp, containers
+               the `[mcp.NAME]` tables and `[containers]` as written
     sources    the `[sources.NAME]` tables as written
     settings   `[settings]` and the sections (`[state]`, `[state.rocksdb]`) as written
     """
@@ -39,6 +41,8 @@ class Project:
     knowledge: Path | None = None
     agents: Path | None = None
     experiments: Path | None = None
+    mcp: Table = field(default_factory=dict[str, Any])
+    containers: Table = field(default_factory=dict[str, Any])
     sources: dict[str, Table] = field(default_factory=dict[str, Table])
     settings: Table = field(default_factory=dict[str, Any])
 
@@ -87,9 +91,12 @@ class _Reader:
         self._refuse_unknown_keys()
         folders = {name: self._folder(name) for name in FOLDERS}
         tools, sources, settings = self._tools(), self._sources(), self._settings()
+        mcp, containers = self._table("mcp"), self._table("containers")
         if self.problems:
             raise ConfigErrors(self.problems)
-        return Project(self.root, self.file, tools, **folders, sources=sources, settings=settings)
+        return Project(
+            self.root, self.file, tools, **folders, mcp=mcp, containers=containers, sources=sources, settings=settings
+        )
 
     def _wrong(self, code: str, message: str, *names: str, hint: str) -> None:
         self.problems.append(self.file.problem(code, message, *names, hint=hint))

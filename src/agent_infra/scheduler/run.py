@@ -82,14 +82,20 @@ class Run:
         if filled is None:
             return
 
+        unended = interrupted if interrupted is not None and not self._has_receipt(interrupted) else None
+
+        def close(step: Step) -> None:
+            nonlocal unended
+            if unended is not None:
+                _close_interrupted(step, unended)
+            unended = None
+
         def on_call(step: Step, call: Node) -> None:
-            if interrupted is not None:
-                _close_interrupted(step, interrupted)
+            close(step)
             self._progress.started(step, subgoal.name, contract.name, call)
 
         def on_receipt(step: Step, result: ActionResult) -> None:
-            if interrupted is not None and result.status == "refused":
-                _close_interrupted(step, interrupted)
+            close(step)
             status = "succeeded" if result.ok else "waiting" if result.status == "unknown" else "failed"
             self._progress.ended(step, subgoal.name, contract.name, status, result.event_id, result.error)
 
@@ -110,6 +116,10 @@ class Run:
         """The call that was under way when an earlier process ended."""
         state = self._progress.states[name]
         return self._graph.node(state.call) if state.status == "running" and state.call else None
+
+    def _has_receipt(self, call: Node) -> bool:
+        """Whether a call ended: one between two tries did."""
+        return any(edge.source == call.id and edge.type == "triggers" for edge in self._graph.edges(call.id))
 
     def _fill(self, subgoal: Subgoal) -> dict[str, Any] | None:
         """The values for open parameters, or None where a reference has none: the subgoal has then failed."""

@@ -14,13 +14,13 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from agent_infra.actions.executors.base import Call, Failure, Limits, Outcome, Timer, stopped, until_done
+from agent_infra.actions.executors.base import LESS_MEMORY, Call, Failure, Limits, Outcome, Timer, stopped, until_done
 from agent_infra.actions.executors.cgroups import Group, groups_named, remove_groups
 from agent_infra.actions.executors.container_engine import CommandUnknown, Engine, Image, Wish
 from agent_infra.actions.executors.container_output import Printed
@@ -70,7 +70,10 @@ class ContainerExecutor:
         clock: Clock | None = None,
     ) -> None:
         self.name = "container"
+        self.cost = 50.0
         self.capacity = capacity
+        local = engine is None or engine.startswith("unix:")
+        self.resources: Mapping[str, float] = {"gpu": 0} | ({"memory_mb": machine_limits().memory_mb} if local else {})
         self.memory_mb, self.pids = memory_mb, pids
         self._url, self._home, self._resolve, self._clock = engine, home, resolve, clock
         self._owner = this_process(home)
@@ -85,6 +88,10 @@ class ContainerExecutor:
     def accepts(self, tool: Tool) -> str | None:
         """A command in an image."""
         return None if isinstance(tool.run, InContainer) else "the tool is no command in an image"
+
+    def is_warm(self, tool: Tool) -> bool:  # noqa: ARG002 - each call gets a container of its own
+        """Whether the engine is reached."""
+        return self._engine is not None
 
     async def start(self) -> None:
         """Let calls in. The engine is reached at the first one."""
@@ -203,7 +210,7 @@ class ContainerExecutor:
         return run
 
     def _wish(self, call: Call, wanted: InContainer, name: str, engine: Engine, *, own_group: bool) -> Wish:
-        asked = wanted.memory_mb or int((call.tool.resources or {}).get("memory_mb", 0)) or self.memory_mb
+        asked = int(call.resources.get("memory_mb", 0)) or wanted.memory_mb or self.memory_mb
         machine = machine_limits().memory_mb if engine.is_local else None
         environment = {key: self._resolve(value) for key, value in wanted.environment.items()}
         environment[KEY] = call.idempotency_key
@@ -283,6 +290,7 @@ class ContainerExecutor:
             held = "an unknown amount" if peak is None else f"{min(peak, limit):.0f} MiB"
             what = f"its processes held {held} of the {limit} MiB that it may have, and wanted more"
             error = {"code": "ToolOutOfMemory", "what": what, "peak_memory_mb": peak, "memory_limit_mb": limit}
+            error |= {"memory": "host", "mend": LESS_MEMORY}
         return None, error, exit_code
 
     async def _engine_says_oom(self, run: _Run) -> bool:

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import importlib.util
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +68,8 @@ class McpExecutor:
         clock: Clock | None = None,
     ) -> None:
         self.name = "mcp"
+        self.cost = 20.0
+        self.resources: Mapping[str, float] = {}
         self.capacity = capacity
         self.request_limit, self.silence_limit, self.noise_limit = request_limit, silence_limit, noise_limit
         self.acknowledge_limit = acknowledge_limit
@@ -90,6 +92,11 @@ class McpExecutor:
             return f"there is no MCP server {tool.run.server!r}; known are {', '.join(self._slots) or 'none'}"
         return None
 
+    def is_warm(self, tool: Tool) -> bool:
+        """Whether there is a session with the tool's server."""
+        slot = self._slots.get(tool.run.server) if isinstance(tool.run, OnMcpServer) else None
+        return slot is not None and slot.session is not None and slot.session.usable
+
     async def start(self) -> None:
         """Let calls in. Servers start at the first one."""
         self._open = True
@@ -105,6 +112,13 @@ class McpExecutor:
             if slot.session is not None:
                 await slot.session.close()
                 slot.session = None
+
+    async def rest(self) -> None:
+        """Close the sessions in which no call runs; the next call opens them again."""
+        for slot in self._slots.values():
+            if slot.session is not None and not slot.session.calls:
+                session, slot.session = slot.session, None
+                await session.close()
 
     async def discover(self, server: str) -> Discovered:
         """What a server offers, from an open session. Raises ExecutorUnavailable, HomeClosed."""

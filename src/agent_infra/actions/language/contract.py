@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from agent_infra.actions.language.parameters import Given, Open, Parameter, equal_json
+from agent_infra.actions.tools import Tool
 from agent_infra.expressions import Evaluation, Expression, Path, Template
 
 Effects: TypeAlias = Literal["none", "idempotent", "once"]
@@ -124,6 +125,10 @@ class Contract:
 
     def __hash__(self) -> int:
         return hash(self.hash)
+
+    def is_for(self, tool: Tool | None) -> bool:
+        """Whether it was compiled for a tool as it is now."""
+        return tool is not None and (tool.version, tool.input_schema) == (self.tool_version, self.input_schema)
 
     @property
     def given(self) -> dict[str, Given]:

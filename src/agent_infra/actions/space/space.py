@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -112,13 +112,24 @@ class ActionSpace:
 
 
 def action_space(
-    contracts: Sequence[Contract], graph: StateGraph, agent: str | None = None, validators: Validators | None = None
+    contracts: Sequence[Contract],
+    graph: StateGraph,
+    agent: str | None = None,
+    validators: Validators | None = None,
+    drifted: Mapping[str, str] | None = None,
 ) -> ActionSpace:
-    """The space of some contracts at a graph's version, for an agent; `validators` are asked about each spec too."""
+    """The space of some contracts at a graph's version, for an agent.
+
+    validators  are asked about each spec too
+    drifted     by name, what keeps contracts from being executed at all
+    """
     version, moment = graph.version, to_datetime(graph.view.as_of)
     view = graph.at(version, moment)
     bindings = _bindings(contracts, view, moment, agent)
     standings = [legality_of(contract, bindings) for contract in contracts]
+    for standing in standings:
+        if drifted and standing.contract.name in drifted:
+            standing.reasons.insert(0, drifted[standing.contract.name])
     if validators is None:
         return ActionSpace(standings, version)
     for standing in standings:

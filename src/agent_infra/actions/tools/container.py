@@ -71,6 +71,7 @@ def container_tool(
         output_schema,
         run,
         version=version or fingerprint(spoken)[:12],
+        resources=None if run.memory_mb is None else {"memory_mb": run.memory_mb},
         effects=effects,
         description=description,
     )

@@ -166,7 +166,11 @@ def enter(registry: ToolRegistry, found: Discovered) -> None:
 
     Raises ToolInvalid where a name belongs to another tool.
     """
-    kept = {registry.register(tool).name for tool in found.tools}
+    for tool in found.tools:
+        known = registry.find(tool.name)
+        if known is None or (known.run, known.definition()) != (tool.run, tool.definition()):
+            registry.register(tool)
+    kept = {tool.name for tool in found.tools}
     for tool in list(registry):
         if isinstance(tool.run, OnMcpServer) and tool.run.server == found.server and tool.name not in kept:
             registry.remove(tool.name)

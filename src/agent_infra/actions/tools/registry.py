@@ -121,6 +121,10 @@ class ToolRegistry:
             )
         return found
 
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name, if there is one."""
+        return self._tools.get(name)
+
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(self._tools)

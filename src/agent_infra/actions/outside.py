@@ -1,0 +1,140 @@
+"""Tools that are elsewhere, for one home: the MCP servers and images that its project declares.
+
+    in    the tables `[mcp.NAME]` and `[containers]` of agent_infra.toml
+    out   executors for the pool, and tools in the registry
+
+Opening a home asks a server or an image only the first time, or when its table has changed: what it was found to offer
+is kept. A server's list is read again whenever a session with it begins, and at `refresh`. A server that can't be asked
+keeps no home from being opened: it is said in the log, and an action that needs its tool is refused with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from agent_infra import background
+from agent_infra.actions.executors import ContainerExecutor, Executor, McpExecutor
+from agent_infra.actions.secrets import Secrets
+from agent_infra.actions.tools import Tool, ToolRegistry
+from agent_infra.actions.tools.container import ContainerSettings, containers_from_config
+from agent_infra.actions.tools.found import FoundTools
+from agent_infra.actions.tools.mcp import Discovered, McpServer, enter, servers_from_config
+from agent_infra.errors import AgentInfraError, ExecutorUnavailable, ToolInvalid
+from agent_infra.observability import get_logger
+
+_log = get_logger(__name__)
+
+
+class OutsideTools:
+    """The declared servers and images of a project.
+
+    executors  what runs their tools; none where nothing is declared
+
+    Raises ToolInvalid with all that is wrong in the tables.
+    """
+
+    def __init__(
+        self,
+        mcp: Mapping[str, Any],
+        containers: Mapping[str, Any],
+        *,
+        root: Path,
+        home: Path,
+        registry: ToolRegistry,
+        secrets: Secrets,
+    ) -> None:
+        self._registry = registry
+        self._tables = {f"mcp {name}": dict(table) for name, table in mcp.items() if isinstance(table, Mapping)}
+        self._kept = FoundTools(home / "cache" / "tools")
+        self._servers = servers_from_config(mcp, root)
+        self._containers: ContainerSettings = containers_from_config(containers, root)
+
+        def resolved(text: str) -> str:
+            return cast("str", secrets.resolve(text))
+
+        self._mcp: McpExecutor | None = None
+        self._images: ContainerExecutor | None = None
+        if self._servers:
+            self._mcp = McpExecutor(self._servers, on_tools=self._hear, resolve=resolved)
+        if containers:
+            bounds: dict[str, Any] = {"memory_mb": self._containers.memory_mb, "pids": self._containers.pids}
+            given = {name: value for name, value in bounds.items() if value is not None}
+            self._images = ContainerExecutor(engine=self._containers.engine, home=str(home), resolve=resolved, **given)
+        found: Sequence[Executor | None] = (self._mcp, self._images)
+        self.executors: list[Executor] = [each for each in found if each is not None]
+
+    def load(self) -> None:
+        """Enter all tools: as declared, as kept, and asked for where nothing is kept. Raises ToolInvalid for a name that
+        belongs to another tool.
+        """
+        for tool in self._containers.tools:
+            self._registry.register(tool)
+        if self._containers.tools:
+            self._registry.searched.append(f"[containers.tools] ({len(self._containers.tools)} tools)")
+        unknown = [server for server in self._servers if not self._enter_kept(server)]
+        images = [image for image in self._containers.images if not self._register_kept(image)]
+        if unknown or images:
+            background.wait_for(self._ask(unknown, images), twin="Infra.open from another thread")
+
+    async def refresh(self) -> list[str]:
+        """Ask every server and image anew; why some of them couldn't be asked. Raises ToolInvalid."""
+        return await background.on_loop(self._ask(self._servers, self._containers.images))
+
+    def _enter_kept(self, server: McpServer) -> bool:
+        tools = self._kept.get(f"mcp {server.name}", self._tables[f"mcp {server.name}"])
+        if tools is not None:
+            enter(self._registry, Discovered(server.name, tuple(tools)))
+        return tools is not None
+
+    def _register_kept(self, image: str) -> bool:
+        tools = self._kept.get(f"image {image}", {})
+        if tools is not None:
+            self._register(image, tools)
+        return tools is not None
+
+    async def _ask(self, servers: Sequence[McpServer], images: Sequence[str]) -> list[str]:
+        """Ask for lists; the executors rest again afterwards, unless calls run in them."""
+        wrong: list[str] = []
+        if servers and self._mcp is not None:
+            await self._mcp.start()
+            for server in servers:
+                try:
+                    self._take(await self._mcp.discover(server.name))
+                except ExecutorUnavailable as error:
+                    wrong.append(self._unasked(f"the MCP server {server.name!r}", error))
+            await self._mcp.rest()
+        if images and self._images is not None:
+            await self._images.start()
+            for image in images:
+                try:
+                    tools = await self._images.discover(image)
+                    self._register(image, tools)
+                    self._kept.put(f"image {image}", {}, tools)
+                except ExecutorUnavailable as error:
+                    wrong.append(self._unasked(f"the image {image!r}", error))
+        return wrong
+
+    def _register(self, image: str, tools: Sequence[Tool]) -> None:
+        for tool in tools:
+            self._registry.register(tool)
+        self._registry.searched.append(f"the image {image!r} ({len(tools)} tools)")
+
+    def _unasked(self, name: str, error: AgentInfraError) -> str:
+        said = f"{name} (not asked: {error.why or error.what})"
+        self._registry.searched[:] = [each for each in self._registry.searched if not each.startswith(f"{name} (")]
+        self._registry.searched.append(said)
+        _log.warning("tools.not_asked", of=name, why=str(error))
+        return said
+
+    def _take(self, found: Discovered) -> None:
+        enter(self._registry, found)
+        self._kept.put(f"mcp {found.server}", self._tables[f"mcp {found.server}"], found.tools)
+
+    def _hear(self, found: Discovered) -> None:
+        """What a server offers as a session begins or as it says that it changed. A clash of names there ends no session."""
+        try:
+            self._take(found)
+        except ToolInvalid as error:
+            _log.warning("tools.not_entered", of=f"the MCP server {found.server!r}", why=str(error))
