@@ -46,7 +46,7 @@ class OutsideTools:
         secrets: Secrets,
     ) -> None:
         self._registry = registry
-        self._tables = {f"mcp {name}": dict(table) for name, table in mcp.items() if isinstance(table, Mapping)}
+        self._tables: dict[str, dict[str, Any]] = {f"mcp {name}": table for name, table in mcp.items()}
         self._kept = FoundTools(home / "cache" / "tools")
         self._servers = servers_from_config(mcp, root)
         self._containers: ContainerSettings = containers_from_config(containers, root)
