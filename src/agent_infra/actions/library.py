@@ -232,7 +232,7 @@ class ActionLibrary:
             self.get(undo.action),
             graph,
             agent=agent,
-            params=filled.value,
+            params=filled.value if isinstance(filled.value, dict) else {},
             seed=("compensation", call_id),
             about={"compensates": call_id},
         )

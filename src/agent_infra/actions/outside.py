@@ -59,8 +59,8 @@ class OutsideTools:
         if self._servers:
             self._mcp = McpExecutor(self._servers, on_tools=self._hear, resolve=resolved)
         if containers:
-            bounds: dict[str, Any] = {"memory_mb": self._containers.memory_mb, "pids": self._containers.pids}
-            given = {name: value for name, value in bounds.items() if value is not None}
+            bounds = {"memory_mb": self._containers.memory_mb, "pids": self._containers.pids}
+            given: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
             self._images = ContainerExecutor(engine=self._containers.engine, home=str(home), resolve=resolved, **given)
         found: Sequence[Executor | None] = (self._mcp, self._images)
         self.executors: list[Executor] = [each for each in found if each is not None]
