@@ -143,7 +143,7 @@ def _syntax(text: str, source: str, offset: int) -> Fault:
 
 _TYPES: Final = {
     "int": "number", "uint": "number", "double": "number", "string": "text", "dyn": "any",
-    "int64": "integer over 2^53",  # in an evaluation, any smaller one is a double
+    "int64": "integer of 2^53 or more",  # in an evaluation, any smaller one is a double
 }  # fmt: skip
 
 

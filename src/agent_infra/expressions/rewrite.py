@@ -12,7 +12,7 @@ from typing import Final
 
 from agent_infra.expressions.tree import Call, Constant, Fold, ListOf, MapOf, Name, Select, Tree
 
-EXACT: Final = 2**53  # integers up to here are exact as doubles
+EXACT: Final = 2**53 - 1  # the last integer that no other one becomes as a double
 _NULL: Final = Constant(None)
 _ZERO: Final = Constant(0.0)
 _DATE_PARTS: Final = ("Date", "DayOfMonth", "DayOfWeek", "DayOfYear", "FullYear", "Month")
