@@ -18,13 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _actions_compile import compiling
+from _actions_run import calls, spaces, validating, workers
 from _machine import machine, stalls
 from _measure import Report, progress, rounded, show
 
 FOLDER = Path(__file__).parent.parent / ".cache"
 MODES = {"tiny": 5, "quick": 300, "full": 2000}
 """Repetitions of what takes about a millisecond."""
-SECTIONS: dict[str, Callable[[Report, Path, int], None]] = {"compile": compiling}
+SECTIONS: dict[str, Callable[[Report, Path, int], None]] = {
+    "compile": compiling,
+    "validate": validating,
+    "space": spaces,
+    "call": calls,
+    "process": workers,
+}
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 import libipld
@@ -182,21 +182,27 @@ def reference(cid: str, size: int, media_type: str) -> dict[str, JsonValue]:
     return {"$cid": cid, "bytes": size, "media_type": media_type}
 
 
+_LEAVES: Final = frozenset({str, int, float, bool, type(None)})
+
+
 def referred_cids(value: Any) -> list[str]:
     """Every CID that a JSON value refers to by `{"$cid": …}`, in order of appearance."""
     found: list[str] = []
-    stack: list[Any] = [value]
-    while stack:
-        item = stack.pop()
-        kind = cast("type[Any]", type(item))
-        if kind is str or kind is int or kind is float:
-            continue
-        if kind is dict or isinstance(item, Mapping):
-            mapping = cast("Mapping[str, Any]", item)
-            cid = mapping.get("$cid")
-            if isinstance(cid, str):
-                found.append(cid)
-            stack.extend(reversed(list(mapping.values())))
-        elif isinstance(item, list):
-            stack.extend(reversed(cast("list[Any]", item)))
+    _refer(value, found)
     return found
+
+
+def _refer(item: Any, found: list[str]) -> None:
+    if type(item) is dict or isinstance(item, Mapping):
+        mapping = cast("Mapping[str, Any]", item)
+        cid = mapping.get("$cid")
+        if isinstance(cid, str):
+            found.append(cid)
+        parts: Iterable[Any] = mapping.values()
+    elif isinstance(item, list):
+        parts = cast("list[Any]", item)
+    else:
+        return
+    for part in parts:
+        if type(part) not in _LEAVES:
+            _refer(part, found)

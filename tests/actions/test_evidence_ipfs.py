@@ -110,6 +110,9 @@ def test_every_new_bundle_reaches_a_node_that_fails_at_first(tmp_path: Path, nod
         assert set(cids) <= set(node.pins)
         assert node.requests == 5 + 3
         first = infra.evidence.blocks(cids[0])
+        deadline = time.monotonic() + 30
+        while infra.evidence.pushing().pushed < 5 and time.monotonic() < deadline:  # it has to hear the last answer
+            time.sleep(0.01)
     state = json.loads((tmp_path / "家" / "ipfs" / "state.json").read_text("utf-8"))
     assert (state["pushed"], state["waiting"], state["left_out"], state["last_error"]) == (5, 0, 0, None)
     assert state["url"] == node.url

@@ -239,6 +239,8 @@ class Orchestrator:
         number = int(step.version.rsplit(".", 2)[1])
         tip = Tip(ended.evidence_cid, ended.event_id, number, execution.start) if ended is not None else None
         self._chain.moved(execution.graph.session_id, before, step.version, tip)
+        if ended is not None:
+            self._evidence.recorded(ended.evidence_cid)
 
     def _written(self, graph: StateGraph, node: Node) -> str:
         """The version that wrote a node which the head shows."""
@@ -359,7 +361,7 @@ class Orchestrator:
             node, ending = self._write_result(step, execution, ending)
         seconds = ending.seconds
         ending = replace(ending, error=self._secrets.clean(ending.error))
-        evidence = self._evidence.record(told(execution, ending, self._evidence))
+        evidence = self._evidence.record(told(execution, ending, self._evidence), step)
         receipt: dict[str, Any] = {
             "call": call.id,
             "status": ending.status,

@@ -45,7 +45,11 @@ def _span(operation: str, name: str, attributes: dict[str, str | None], session:
     from opentelemetry import trace
 
     # Asked for each time: the program may install its SDK after this library was imported.
-    tracer = trace.get_tracer("agent_infra")
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
+        yield trace.INVALID_SPAN
+        return
+    tracer = provider.get_tracer("agent_infra")
     known = attributes | {"gen_ai.operation.name": operation, "gen_ai.conversation.id": session}
     given = {key: value for key, value in known.items() if value is not None}
     with tracer.start_as_current_span(

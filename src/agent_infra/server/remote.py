@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from agent_infra.clock import SystemClock, new_ulid
-from agent_infra.content import json_copy
+from agent_infra.content import JsonValue, json_copy
 from agent_infra.errors import InvalidNode, OwnerUnreachable
 from agent_infra.server.client import Client
 from agent_infra.server.codec import (
@@ -43,6 +43,7 @@ from agent_infra.server.codec import (
     page_of,
 )
 from agent_infra.server.events import Event
+from agent_infra.server.remote_stores import RemoteBlobs
 from agent_infra.state import (
     Acting,
     Change,
@@ -149,6 +150,9 @@ class RemoteWriter:
     @property
     def now(self) -> int:
         return self._clock.micros()
+
+    def put_value(self, value: Any) -> dict[str, JsonValue]:
+        return RemoteBlobs(self._client).put_value(value)
 
     def draft(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from agent_infra.content import JsonValue
 from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version
 from agent_infra.state.reading.diff import Diff
 from agent_infra.state.reading.query import Explanation, Page, Query
@@ -112,6 +113,10 @@ class Writer(Protocol):
         schema_version: int | str | None = None,
     ) -> NodeDraft:
         """A node with its final id. What can be checked here and now is."""
+        ...
+
+    def put_value(self, value: Any) -> dict[str, JsonValue]:
+        """Store a JSON value as a block, with the step where that can be, and give its reference."""
         ...
 
     def commit(self, draft: StepDraft) -> Version:

@@ -37,6 +37,7 @@ from agent_infra.state.stores import Store, Write
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+VALUE_TYPE: Final = "application/vnd.ipld.dag-cbor"
 SMALL: Final = 64 * 1024
 CHUNK: Final = 1 << 20
 VALUE_PREFIX: Final = "bafyrei"
@@ -88,7 +89,22 @@ class BlobStore:
         inner = referred_cids(value)
         self._keep(cid, block, [(keys.user_prefix(each) + cid.encode(), b"") for each in inner])
         self.used(inner)
-        return reference(cid, len(block), "application/vnd.ipld.dag-cbor")
+        return reference(cid, len(block), VALUE_TYPE)
+
+    def rows_of(self, value: Any) -> tuple[dict[str, JsonValue], list[Write], list[str]]:
+        """A JSON value's reference, for a step that brings its block along: the rows to write in that step's batch, and
+        the blocks that they refer to, which are `used` then. No rows where it can't travel so, and is stored already.
+        """
+        block = canonical(value)
+        if self._budget is not None or len(block) > SMALL:
+            return self.put_value(value), [], []
+        cid, inner = cid_of_block(block), referred_cids(value)
+        self._await_use(cid)
+        rows: list[Write] = [
+            (keys.block(cid), block),
+            *((keys.user_prefix(each) + cid.encode(), b"") for each in inner),
+        ]
+        return reference(cid, len(block), VALUE_TYPE), rows, inner
 
     def _put_file(self, source: Path, media_type: str) -> dict[str, JsonValue]:
         if not source.is_file():
@@ -202,9 +218,13 @@ class BlobStore:
     def _expect_use(self, cid: str) -> bool:
         """Note that a block is being put for a step that will refer to it; whether it is here already, to stay."""
         with self._coming_and_going:
+            self._await_use(cid)
+            return self._holds(cid)
+
+    def _await_use(self, cid: str) -> None:
+        with self._coming_and_going:
             count, _ = self._fresh.get(cid, (0, 0.0))
             self._fresh[cid] = (count + 1, time.monotonic())
-            return self._holds(cid)
 
     @contextmanager
     def leaving(self, cid: str) -> Generator[bool]:

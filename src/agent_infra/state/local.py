@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
-from agent_infra.errors import VersionUnknown
+from agent_infra.content import JsonValue
+from agent_infra.errors import EvidenceUnknown, VersionUnknown
 from agent_infra.state import transfer
 from agent_infra.state.access import leases
 from agent_infra.state.access.leases import Lease, check_lease
 from agent_infra.state.access.permissions import Guard
 from agent_infra.state.backend import Acting, Terms
+from agent_infra.state.blobs import BlobStore
 from agent_infra.state.engine import StateEngine
 from agent_infra.state.model import Edge, Node, NodeDraft, StepDraft, Verification, Version, VersionId, split_version
 from agent_infra.state.reading import causality
@@ -27,6 +29,7 @@ from agent_infra.state.retention.collect import Collected
 from agent_infra.state.retention.erasure import erase_node
 from agent_infra.state.retention.keeping import Retention, collected
 from agent_infra.state.schemas import Translation
+from agent_infra.state.stores import Write
 from agent_infra.state.transfer import Exported, Imported
 
 Answer = TypeVar("Answer")
@@ -138,12 +141,14 @@ class LocalReader:
 class LocalWriter:
     """One step of a session whose write lock is held."""
 
-    __slots__ = ("_engine", "_session", "_terms", "step", "ticket")
+    __slots__ = ("_blocks", "_engine", "_session", "_terms", "_used", "step", "ticket")
 
     def __init__(self, engine: StateEngine, session: str, terms: Terms) -> None:
         self._engine = engine
         self._session = session
         self._terms = terms
+        self._blocks: list[Write] = []
+        self._used: list[str] = []
         self.step = engine.head(session).step + 1
         self.ticket: int | None = None
 
@@ -176,13 +181,28 @@ class LocalWriter:
             schema_version=schema_version,
         )
 
+    def put_value(self, value: Any) -> dict[str, JsonValue]:
+        blobs = _blobs_of(self._engine)
+        reference, rows, used = blobs.rows_of(value)
+        self._blocks += rows
+        self._used += used
+        return reference
+
     def commit(self, draft: StepDraft) -> Version:
         if self._terms.lease is not None:
             check_lease(self._engine, self._terms.lease)
         if self._terms.acting is not None:
             _check_rights(_guard(self._engine, self._terms.acting), self._engine.view(self._session), draft)
-        version, self.ticket = self._engine.commit(self._session, draft)
+        version, self.ticket = self._engine.commit(self._session, draft, *self._blocks)
+        if self._used:
+            _blobs_of(self._engine).used(self._used)
         return version
+
+
+def _blobs_of(engine: StateEngine) -> BlobStore:
+    if engine.blobs is None:
+        raise EvidenceUnknown("this store keeps no content", mend="Open it as a home.")
+    return engine.blobs
 
 
 def _guard(engine: StateEngine, acting: Acting) -> Guard:

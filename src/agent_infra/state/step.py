@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from agent_infra.content import JsonValue
 from agent_infra.errors import InvalidNode
 from agent_infra.state.backend import Writer
 from agent_infra.state.model import Node, NodeDraft, StepDraft, Version, check_edge_type, check_name
@@ -85,6 +86,11 @@ class Step:
         node = _drafted(draft, self._session, self._writer)
         self._nodes.append(node)
         return node
+
+    def put_value(self, value: Any) -> dict[str, JsonValue]:
+        """Store a JSON value as one block, and give the reference to put into a node's data of this step. Raises NotJson."""
+        self._check_open()
+        return self._writer.put_value(value)
 
     def add_edge(self, source_id: str, target_id: str, type: str) -> None:
         """Add an edge between nodes of this step or of the session before. Raises InvalidNode for an unknown edge

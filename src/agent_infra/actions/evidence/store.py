@@ -25,7 +25,7 @@ from agent_infra.actions.evidence.why import Why, explain
 from agent_infra.content import canonical
 from agent_infra.errors import EvidenceDamaged, EvidenceUnknown, IpfsFailed
 from agent_infra.platform import GpuInventory, GpuProbe
-from agent_infra.state import BlobStore, StateGraph
+from agent_infra.state import BlobStore, StateGraph, Step
 
 LARGE: Final = 64 * 1024
 """Bytes of its canonical form from which a value is a block of its own."""
@@ -87,12 +87,14 @@ class EvidenceStore:
         said = None if usages else usage_in(output)
         return cost_of(usages if said is None else [said], self._prices)
 
-    def record(self, told: Told) -> dict[str, Any]:
-        """Store the bundle of an execution; give the reference that its receipt carries."""
-        reference = self.write(make_bundle(told, self._environment or self.prepare()))
+    def record(self, told: Told, step: Step) -> dict[str, Any]:
+        """Store the bundle of an execution with the step of its receipt; give the reference that the receipt carries."""
+        return step.put_value(make_bundle(told, self._environment or self.prepare()))
+
+    def recorded(self, cid: str) -> None:
+        """Send a bundle on, where that is set up, after the step that brought it was committed."""
         if self.outbox is not None:
-            self.outbox.add(reference["$cid"])
-        return reference
+            self.outbox.add(cid)
 
     def write(self, bundle: dict[str, Any]) -> dict[str, Any]:
         """Store a bundle as it is; give its reference (`$cid`, bytes, media type)."""

@@ -133,22 +133,30 @@ class ExecutorPool:
     @asynccontextmanager
     async def _turn(self, call: Call) -> AsyncGenerator[_Lane]:
         """A lane that has taken the call in."""
-        ticket = _Ticket(call, self._fitting(call), self._clock.micros(), asyncio.get_running_loop().create_future())
-        number = next(self._numbers)
+        number, fitting = next(self._numbers), self._fitting(call)
+        lane = None if self._queue else self._place(call, fitting)
+        if lane is not None:
+            lane.enter(number, call)
+        else:
+            lane = await self._queued(call, fitting, number)
+        try:
+            yield lane
+        finally:
+            self._leave(lane, number)
+
+    async def _queued(self, call: Call, fitting: list[_Lane], number: int) -> _Lane:
+        """The lane that takes a call in when its turn has come."""
+        ticket = _Ticket(call, fitting, self._clock.micros(), asyncio.get_running_loop().create_future())
         self._queue[number] = ticket
         try:
             self._dispatch()
-            lane = await ticket.turn
+            return await ticket.turn
         except BaseException:
             if ticket.turn.done() and not ticket.turn.cancelled() and ticket.turn.exception() is None:
                 self._leave(ticket.turn.result(), number)
             raise
         finally:
             self._queue.pop(number, None)
-        try:
-            yield lane
-        finally:
-            self._leave(lane, number)
 
     def _leave(self, lane: _Lane, number: int) -> None:
         lane.leave(number)
