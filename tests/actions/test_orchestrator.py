@@ -591,7 +591,8 @@ class Counting(MemoryStore):
 def test_only_the_claim_of_a_once_call_waits_for_the_disk_and_every_answer_does(effects: Any, waits: bool) -> None:
     store = Counting()
     engine = StateEngine(store, durability="group")
-    tools, evidence = ToolRegistry(), EvidenceStore(BlobStore(store))
+    blobs = engine.blobs = BlobStore(store)
+    tools, evidence = ToolRegistry(), EvidenceStore(blobs)
     pool = ExecutorPool([LocalExecutor()])
     library = ActionLibrary(tools, Orchestrator(engine, tools, pool, evidence), evidence)
     on_disk: list[bool] = []

@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,128}")
 _LINE: Final = 12
 """Characters from which a line of a longer secret is hidden by itself."""
 _CUT: Final = 4
-"""Characters of a secret's end that are recognised where a text was cut off before them."""
+"""Characters of a secret's end by which it is named where a text was cut off before them; fewer are taken out without."""
 _log = get_logger(__name__)
 
 
@@ -157,11 +157,11 @@ class Secrets:
             return text
         head, mark, rest = text.partition("\n") if text.startswith("… ") else ("", "", text)
         rest = rest.lstrip("\ufffd")  # what the cut left of a character
-        for needle, name in self._names.items():
-            for start in range(1, len(needle) - _CUT + 1):
-                if rest.startswith(needle[start:]):
-                    rest = f"…{SCHEME}{name}{rest[len(needle) - start :]}"
-                    break
+        longest, whose = max((_overlap(needle, rest), name) for needle, name in self._names.items())
+        if longest >= _CUT:
+            rest = f"…{SCHEME}{whose}{rest[longest:]}"
+        elif longest and mark:
+            rest = f"…{rest[longest:]}"
         return head + mark + self._pattern.sub(self._reference, rest)
 
     def _clean(self, value: Any, pattern: re.Pattern[str]) -> Any:
@@ -204,6 +204,11 @@ class Secrets:
         names |= {form: name for form in _forms(value) if form not in names} | {value: name}
         longest_first = sorted(names, key=len, reverse=True)
         self._names, self._pattern = names, re.compile("|".join(map(re.escape, longest_first)))
+
+
+def _overlap(needle: str, text: str) -> int:
+    """How many characters at a text's beginning are the end of a secret whose own beginning was cut off."""
+    return next((len(needle) - start for start in range(1, len(needle)) if text.startswith(needle[start:])), 0)
 
 
 def _forms(value: str) -> set[str]:

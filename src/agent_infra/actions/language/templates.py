@@ -52,7 +52,7 @@ class Templates:
             if name is not None and found is None:
                 hint = did_you_mean(name, self._known)
                 fields.report("TemplateUnknown", f"there is no template {name!r}", "use", hint=hint)
-            elif False:
+            elif name in names:
                 way = " -> ".join([*(each for each in names if each), str(name)])
                 fields.report("TemplateCycle", f"templates use each other in a circle: {way}", "use")
                 found = None
