@@ -56,6 +56,7 @@ class Podman:
             self._service = subprocess.Popen(
                 self.command("system", "service", "--time=0", self.url),
                 env=self._environment,
+                cwd=self.folder,  # an `oom` file appears where the service runs
                 stdout=log,
                 stderr=log,
             )

@@ -110,11 +110,7 @@ def measured(outcome: Outcome | None) -> dict[str, Any]:
         value = getattr(outcome, name)
         plain = value is None or isinstance(value, str | int | float)
         found[_RENAMED.get(name, name)] = value if plain else msgspec.to_builtins(value)
-    for name, value in getattr(
-        outcome, "facts", {}
-    ).items():  # what an executor of a special kind knows, as an image's digest
-        if name in found and found[name] is None:
-            found[name] = value
+    found |= {name: value for name, value in outcome.facts.items() if name in found and found[name] is None}
     found["started_at"] = to_datetime(outcome.started).isoformat()
     found["finished_at"] = to_datetime(outcome.finished).isoformat()
     return found

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import re
+import socket
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +76,15 @@ class Engine:
         self._errors: Any = docker.errors
         self._network: Any = importlib.import_module("requests").exceptions
         self.url = url or os.environ.get("DOCKER_HOST") or _usual_socket()
+        self.is_local = self.url.startswith("unix:")
         with self._told("reach the container engine"):
+            if self.is_local:  # the library leaves its socket open where nobody answers
+                with socket.socket(socket.AF_UNIX) as probe:
+                    probe.settimeout(timeout)
+                    probe.connect("/" + self.url.removeprefix("unix:").lstrip("/"))
             self._client: Any = docker.DockerClient(base_url=self.url, version="auto", timeout=timeout)
             told: Any = self._client.info()
         self._api: Any = self._client.api
-        self.is_local = self.url.startswith("unix:")
         self.uses_cgroupfs = str(told.get("CgroupDriver")) == "cgroupfs"
 
     def image(self, reference: str, *, pull: bool) -> Image:
@@ -125,8 +130,11 @@ class Engine:
         return str(made["Id"])
 
     def attach(self, container: str) -> Any:
-        """The socket of a container's three streams: `recv`, `sendall`, `shutdown`, `close`. It never times out."""
-        with self._told("attach to a container"):
+        """The socket of a container's three streams: `recv`, `sendall`, `shutdown`, `close`. It never times out.
+
+        Raises CommandUnknown: some engines prepare the command here.
+        """
+        with self._told("attach to a container", starting=True):
             stream: Any = self._api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
         link = getattr(stream, "_sock", stream)
         link.settimeout(None)
@@ -134,13 +142,8 @@ class Engine:
 
     def start(self, container: str) -> None:
         """Start a container. Raises CommandUnknown."""
-        with self._told("start a container"):
-            try:
-                self._api.start(container)
-            except self._errors.APIError as error:
-                if _NO_COMMAND.search(str(error)) and not _FULL.search(str(error)):
-                    raise CommandUnknown(_words(error)) from error
-                raise
+        with self._told("start a container", starting=True):
+            self._api.start(container)
 
     def wait(self, container: str) -> int:
         """The exit code of a container, once it has ended."""
@@ -169,8 +172,8 @@ class Engine:
         self._client.close()
 
     @contextlib.contextmanager
-    def _told(self, what: str, image: str | None = None) -> Generator[None]:
-        """Turn the library's errors into ours."""
+    def _told(self, what: str, image: str | None = None, *, starting: bool = False) -> Generator[None]:
+        """Turn the library's errors into ours; `starting`: the command may be what is wrong."""
         try:
             yield
         except (ExecutorUnavailable, CommandUnknown):
@@ -180,8 +183,12 @@ class Engine:
             raise unavailable("image_missing", f"the image {image!r} is not there", mend) from error
         except self._errors.APIError as error:
             said = _words(error)
+            if error.response is not None:
+                error.response.close()
             if _FULL.search(said):
                 raise unavailable("disk_full", f"the engine can't {what}: {said}", "Make room on its disk.") from error
+            if starting and _NO_COMMAND.search(said):
+                raise CommandUnknown(said) from error
             raise unavailable("engine_refused", f"the engine can't {what}: {said}", None) from error
         except (self._errors.DockerException, self._network.RequestException, OSError) as error:
             mend = "Start it, or name its address in DOCKER_HOST or under [containers] in agent_infra.toml."
@@ -203,8 +210,6 @@ class _Link:
 
     def send(self, data: bytes) -> None:
         """Send standard input, and its end. What isn't read any more is nobody's loss."""
-        import socket
-
         with contextlib.suppress(OSError):
             self._link.sendall(data)
             self._link.shutdown(socket.SHUT_WR)
