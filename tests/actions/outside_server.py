@@ -60,7 +60,9 @@ async def called(context: Any, params: types.CallToolRequestParams) -> types.Cal
         secret = os.environ.get("API_KEY") or context.request.headers["authorization"]
         print("starting with", secret, file=sys.stderr, flush=True)
         if "port" not in arguments.get("city", ""):
-            return types.CallToolResult(content=[], structured_content={"key": secret, "urls": [f"https://x/?k={secret}"]})
+            return types.CallToolResult(
+                content=[], structured_content={"key": secret, "urls": [f"https://x/?k={secret}"]}
+            )
         return types.CallToolResult(content=[types.TextContent(text=f"bad key {secret}")], is_error=True)
     return types.CallToolResult(content=[], structured_content={"temp": 22, "text": "晴", **arguments})
 

@@ -138,7 +138,7 @@ def check_forecast(infra: Infra) -> None:
     assert infra.evidence.verify(result.evidence_cid).ok
     bundle = infra.evidence.get(result.evidence_cid)
     assert bundle["tool"]["name"] == "sky_weather"
-    assert bundle["outputs"] == result.output
+    assert bundle["output"] == result.output
 
 
 def test_a_declared_programs_tools_are_called_under_contracts_of_the_project(project: Project) -> None:
