@@ -68,7 +68,8 @@ class Project:
         (self.folder / name).write_text(text, "utf-8")
 
     def open(self) -> Infra:
-        return Infra.open(self.home, project=self.folder, durability="os")
+        plain: dict[str, Any] = {"rocksdb": {"compression": "none"}}  # so that a search of its files sees what they hold
+        return Infra.open(self.home, project=self.folder, durability="os", state=plain)
 
     def log(self, did: str) -> list[dict[str, Any]]:
         """What the server did, of one kind."""
@@ -396,6 +397,7 @@ def check_hidden(project: Project, canary: str, city: str) -> None:
         assert canary not in str(infra.tools.searched)
         assert canary not in infra.tools.get("sky_leak").description
     assert project.holds(canary) == []
+    assert project.holds(city) != [], "a search finds what is there"
 
 
 @pytest.mark.parametrize("city", ["北京", "port"], ids=["output", "error"])
@@ -406,8 +408,6 @@ def test_a_secret_in_env_reaches_the_program_and_is_written_nowhere(
     project.offer(leak=CITY)
     project.declare(env=', API_KEY = "secret://SKY", BOAST = "1"')
     check_hidden(project, CANARY, city)
-    monkeypatch.delenv("AGENT_INFRA_SECRET_SKY")
-    project.home.joinpath("secrets").mkdir(exist_ok=True)
 
 
 def test_a_secret_in_a_header_reaches_the_server_and_is_written_nowhere(
