@@ -111,9 +111,7 @@ def test_a_fallback_is_executed_instead(
     assert call.data["params"] == {"about": "订房"}
 
 
-def test_nothing_is_executed_instead_of_a_proposal_that_is_wrong(
-    infra: Infra, graph: StateGraph, hotel: Hotel
-) -> None:
+def test_nothing_is_executed_instead_of_a_proposal_that_is_wrong(infra: Infra, graph: StateGraph, hotel: Hotel) -> None:
     result = propose(infra, graph, "{fallback: 问人}", 0.2, city="巴黎")
     assert (result.status, result.action, (result.error or {})["code"]) == ("refused", "订房", "ParametersInvalid")
     assert hotel.did == []
@@ -125,7 +123,9 @@ def test_what_else_is_wrong_comes_before_the_confidence(infra: Infra, graph: Sta
 
 
 def test_a_call_by_name_is_not_judged(infra: Infra, graph: StateGraph, hotel: Hotel) -> None:
-    infra.actions.load(BOOK.replace("BELOW", "reject").replace("{open: {enum: [北京, 上海]}}", "{open: {default: 北京}}"))
+    infra.actions.load(
+        BOOK.replace("BELOW", "reject").replace("{open: {enum: [北京, 上海]}}", "{open: {default: 北京}}")
+    )
     result = infra.actions.execute("订房", graph)
     assert result.ok
     assert "confidence" not in graph.node(result.event_id).data
@@ -186,7 +186,7 @@ def test_what_nothing_undoes_is_told(infra: Infra, graph: StateGraph, hotel: Hot
 
 
 def test_what_fills_it_must_have_a_value(infra: Infra, graph: StateGraph, hotel: Hotel) -> None:
-    infra.actions.load(BOOK.replace("BELOW", "reject").replace("result.room", "result.号码"))
+    infra.actions.load(BOOK.replace("BELOW", "reject").replace("result.room", "result.number"))
     booked = infra.actions.execute({"tool": "订房", "params": {"city": "上海"}, "confidence": 1}, graph)
     with pytest.raises(SpecInvalid, match="退房"):
         infra.actions.compensate(booked.event_id, graph)
@@ -199,10 +199,14 @@ def secretive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Infra
         yield opened
 
 
-def test_it_is_never_filled_with_what_stands_for_a_secret(secretive: Infra) -> None:
+@pytest.mark.parametrize("left", ["why: 不", "room: 一"], ids=["result", "params"])
+def test_it_is_never_filled_with_what_stands_for_a_secret(secretive: Infra, left: str) -> None:
     infra, graph = secretive, secretive.session("会话")
     hotel = Hotel(infra)
-    infra.actions.load(BOOK.replace("BELOW", "reject").replace("{open: {enum: [北京, 上海]}}", "{open: {}}"))
+    filled = {"room": '"${result.room}"', "why": '"${params.city}"'} | dict([left.split(": ")])
+    text = BOOK.replace('room: "${result.room}", why: "${agent.name}：${params.city}"', "room: ROOM, why: WHY")
+    text = text.replace("ROOM", filled["room"]).replace("WHY", filled["why"]).replace("BELOW", "reject")
+    infra.actions.load(text.replace("{open: {enum: [北京, 上海]}}", "{open: {}}"))
     booked = infra.actions.execute({"tool": "订房", "params": {"city": "秘密城市-4471"}, "confidence": 1}, graph)
     assert booked.ok
     with pytest.raises(SpecInvalid, match="held a secret"):

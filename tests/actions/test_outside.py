@@ -68,7 +68,9 @@ class Project:
         (self.folder / name).write_text(text, "utf-8")
 
     def open(self) -> Infra:
-        plain: dict[str, Any] = {"rocksdb": {"compression": "none"}}  # so that a search of its files sees what they hold
+        plain: dict[str, Any] = {
+            "rocksdb": {"compression": "none"}
+        }  # so that a search of its files sees what they hold
         return Infra.open(self.home, project=self.folder, durability="os", state=plain)
 
     def log(self, did: str) -> list[dict[str, Any]]:

@@ -211,7 +211,7 @@ GOAL: dict[str, Any] = {
     "goal": "出门",
     "subgoals": {
         "看": {"action": "问天气", "with": {"city": "北京"}},
-        "记": {"action": "note", "with": {"text": "${subgoals[\"看\"].result.text}"}},
+        "记": {"action": "note", "with": {"text": '${subgoals["看"].result.text}'}},
     },
 }
 

@@ -25,6 +25,7 @@ from agent_infra.actions.language import (
 from agent_infra.actions.loading import ActionFiles, Source
 from agent_infra.actions.orchestrator import OnCall, OnReceipt, Orchestrator
 from agent_infra.actions.result import ActionResult
+from agent_infra.actions.secrets import SCHEME
 from agent_infra.actions.space import SPEC_KEYS, ActionSpace, Check, action_space
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.documents import Document, parse_documents
@@ -268,14 +269,14 @@ class ActionLibrary:
                 mend="Name an action under `compensation` in its file.",
                 facts={"action": call.data["action"]},
             )
-        if call.data.get("hidden") and any(path[0] == "params" for path in undo.fill.reads):
-            why = "they are taken from parameters that held a secret, which is not recorded"
-            raise SpecInvalid(f"the parameters of {undo.action!r} can't be filled", why=why)
         state, _ = activation(graph, [undo.fill])
         about = {"params": call.data["params"], "result": output, "agent": {"name": agent or graph.agent}}
         filled = undo.fill.resolve(state | about | {"now": self._orchestrator.now()})
         if filled.error is not None:
             raise SpecInvalid(f"the parameters of {undo.action!r} have no value", why=filled.error)
+        if SCHEME in str(filled.value):
+            why = "they are taken from what held a secret, which is not recorded"
+            raise SpecInvalid(f"the parameters of {undo.action!r} can't be filled", why=why)
         return await self._orchestrator.execute(
             self.get(undo.action),
             graph,

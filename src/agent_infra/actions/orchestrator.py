@@ -39,7 +39,15 @@ from agent_infra.actions.space import Validators
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import ContractDrift, LockTimeout, NotJson, SchemaMismatch, SecretMissing, SecretUnusable
+from agent_infra.errors import (
+    ContractDrift,
+    LockTimeout,
+    NotJson,
+    SchemaMismatch,
+    SecretMissing,
+    SecretUnusable,
+    ToolInvalid,
+)
 from agent_infra.expressions import Expression
 from agent_infra.observability import get_logger, mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
@@ -307,6 +315,9 @@ class Orchestrator:
         except (SecretMissing, SecretUnusable) as error:  # one that only the executor asks for
             now = self._engine.clock.micros()
             return Outcome("failed", None, as_error(error), now, now, self._pool.choose(execution.tool).name)
+        except ToolInvalid as error:  # no executor takes it, or could ever hold what it asks for
+            now = self._engine.clock.micros()
+            return Outcome("failed", None, as_error(error), now, now, "")
 
     async def _keep(self, value: Any) -> Kept:
         """A value as the bundle holds it. A large one is written off the loop."""
