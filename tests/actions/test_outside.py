@@ -328,6 +328,7 @@ def test_a_list_that_was_kept_serves_while_the_server_is_gone(project: Project, 
     with project.open() as infra:
         (said,) = infra.refresh_tools()
         assert "sky" in said
+        assert "TaskGroup" not in said, "the reason, not its wrapping"
         assert infra.tools.names() == ["sky_weather"]
         result = infra.actions.execute("forecast", infra.session("会话"))
         assert (result.status, (result.error or {})["code"]) == ("failed", "ExecutorUnavailable")

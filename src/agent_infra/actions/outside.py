@@ -20,6 +20,7 @@ from agent_infra.actions.executors import ContainerExecutor, Executor, McpExecut
 from agent_infra.actions.secrets import Secrets
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.actions.tools.container import ContainerSettings, containers_from_config
+from agent_infra.actions.tools.elsewhere import InContainer
 from agent_infra.actions.tools.found import FoundTools
 from agent_infra.actions.tools.mcp import Discovered, McpServer, enter, servers_from_config
 from agent_infra.errors import AgentInfraError, ExecutorUnavailable, ToolInvalid
@@ -120,6 +121,10 @@ class OutsideTools:
     def _register(self, image: str, tools: Sequence[Tool]) -> None:
         for tool in tools:
             self._registry.register(tool)
+        kept = {tool.name for tool in (*tools, *self._containers.tools)}
+        for tool in list(self._registry):
+            if isinstance(tool.run, InContainer) and tool.run.image == image and tool.name not in kept:
+                self._registry.remove(tool.name)
         self._registry.unasked.pop("", None)
         self._say(f"the image {image!r}", f"the image {image!r} ({len(tools)} tools)")
 

@@ -193,9 +193,16 @@ class McpExecutor:
             return None
         if now is None:
             return _drifted(tool, "its server no longer offers it")
-        same = (now.run, now.version, now.input_schema) == (tool.run, tool.version, tool.input_schema)
-        said = f"it was judged as version {tool.version}, and the server offers version {now.version} now"
-        return None if same else _drifted(tool, said)
+        if (now.run, now.version, now.input_schema, now.effects) == (
+            tool.run,
+            tool.version,
+            tool.input_schema,
+            tool.effects,
+        ):
+            return None
+        if now.version != tool.version:
+            return _drifted(tool, f"it was judged as version {tool.version}, and its server offers {now.version} now")
+        return _drifted(tool, "its server has changed its parameters or its effects since it was judged")
 
     async def _converse(self, session: McpSession, call: Call, run: OnMcpServer) -> _Ended:
         from agent_infra.actions.executors.mcp_session import KEY_META, SECONDS_META
