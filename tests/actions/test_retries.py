@@ -241,6 +241,8 @@ def test_a_subgoal_ends_only_with_the_last_try(infra: Infra, graph: StateGraph, 
     ended = [node for node in graph.nodes(type="subgoal") if node.data["name"] == "看"]
     assert [(node.data["status"], node.data["call"]) for node in ended] == [("succeeded", calls[-1])]
     assert all(call.data["goal_id"] == result.goal_id for call, _ in tries(graph))
+    seen = {node.data["status"] for version in graph.history() for node in graph.at(version.id).nodes(type="subgoal")}
+    assert seen == {"pending", "running", "succeeded"}, "no version shows it as failed"
 
 
 def test_a_subgoal_fails_with_its_last_try(infra: Infra, graph: StateGraph, service: Service) -> None:
