@@ -59,6 +59,7 @@ def ask(infra: Infra, graph: StateGraph, contract: str = ASK, city: str = "åŒ—äº
 def tries(graph: StateGraph) -> list[tuple[Node, Node]]:
     """Every call with its receipt, oldest first."""
     receipts = {node.data["call"]: node for node in graph.nodes(type="receipt")}
+    assert len(receipts) == len(graph.nodes(type="receipt")), "a call has one receipt"
     return [(call, receipts[call.id]) for call in reversed(graph.nodes(type="call"))]
 
 
