@@ -56,6 +56,8 @@ async def called(context: Any, params: types.CallToolRequestParams) -> types.Cal
     note(did="call", tool=params.name, arguments=arguments, key=dict(params.meta or {})[KEY_META])
     if params.name == "hold":
         await asyncio.sleep(600)
+    if params.name == "announce":
+        await context.session.send_tool_list_changed()
     if params.name == "leak":
         secret = os.environ.get("API_KEY") or context.request.headers["authorization"]
         print("starting with", secret, file=sys.stderr, flush=True)

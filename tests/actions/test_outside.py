@@ -235,6 +235,18 @@ def test_refresh_ends_no_session_that_was_open(project: Project) -> None:
     assert len({entry["pid"] for entry in project.log("call")}) == 1
 
 
+def test_a_list_that_the_server_says_has_changed_is_followed_unasked(project: Project) -> None:
+    project.offer(weather=CITY, announce={})
+    project.write("actions/forecast.yaml", FORECAST)
+    with project.open() as infra:
+        project.offer(weather={"city": {"type": "string", "minLength": 1}}, announce={}, wind=CITY)
+        before = infra.actions.get("forecast").hash
+        assert infra.actions.execute("sky_announce", infra.session("会话")).ok
+        until(lambda: "sky_wind" in infra.tools)
+        assert infra.actions.get("forecast").hash != before
+        check_forecast(infra)
+
+
 def test_contracts_follow_a_refresh_where_they_still_can(project: Project) -> None:
     project.offer(weather=CITY, wind=CITY)
     project.write("actions/a.yaml", FORECAST + "---\nname: 风\ntool: sky_wind\nparams: {city: 北京}\neffects: none\n")
@@ -337,7 +349,9 @@ def test_a_list_that_was_kept_serves_while_the_server_is_gone(project: Project, 
 # -- a server that is killed in the middle of a call -----------------------------------------------
 
 
-def killed_in_a_call(project: Project, kill: Callable[[], None], infra: Infra) -> ActionResult:
+def killed_in_a_call(
+    project: Project, kill: Callable[[], None], infra: Infra, before: Callable[[], Any] = bool
+) -> ActionResult:
     results: list[ActionResult] = []
 
     def execute() -> None:
@@ -346,6 +360,8 @@ def killed_in_a_call(project: Project, kill: Callable[[], None], infra: Infra) -
     thread = threading.Thread(target=execute)
     thread.start()
     until(lambda: project.log("call"))
+    before()
+    assert results == []
     kill()
     thread.join(PATIENCE)
     assert len([entry for entry in project.log("call") if entry["tool"] == "hold"]) == 1, "it is never repeated"
@@ -365,6 +381,14 @@ def test_a_program_killed_in_the_middle_of_a_call(project: Project, effects: str
         assert receipt.data["status"] == status
         call = {"tool": "sky_weather", "params": {"city": "北京"}}
         assert infra.actions.execute(call, infra.session("会话")).ok
+
+
+def test_refresh_leaves_a_call_that_is_under_way_alone(project: Project) -> None:
+    project.offer(hold={})
+    with project.open() as infra:
+        result = killed_in_a_call(project, project.kill, infra, before=infra.refresh_tools)
+        assert (result.error or {})["exit_code"] == -signal.SIGKILL, "it ran until it was killed"
+    assert len(project.log("start")) == 2
 
 
 def test_a_server_by_http_killed_in_the_middle_of_a_call(project: Project, web: Web) -> None:
