@@ -34,8 +34,8 @@ class Service:
         self.answers: list[Any] = []
         self.asked: list[tuple[str, str]] = []
         self.before: Callable[[], None] = lambda: None
-        schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-        infra.tools.register(Tool("ask", schema, OBJECT, self.ask, effects="idempotent"))
+        self.schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        infra.tools.register(Tool("ask", self.schema, OBJECT, self.ask, effects="idempotent"))
 
     def ask(self, city: str, context: CallContext) -> Any:
         self.asked.append((city, context.idempotency_key))
@@ -166,6 +166,41 @@ def test_a_refusal_between_two_tries_ends_it(infra: Infra, graph: StateGraph, se
     assert (result.status, (result.error or {})["code"]) == ("refused", "PreconditionFailed")
     assert len(service.asked) == 1
     assert [call.data["attempt"] for call, _ in tries(graph)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [({"version": "2.0.0"}, "ContractDrift"), ({"effects": "once"}, "ContractDrift"), (None, "ToolUnknown")],
+    ids=["version", "effects", "gone"],
+)
+def test_a_tool_that_became_another_between_two_tries_ends_it(
+    infra: Infra, graph: StateGraph, service: Service, change: dict[str, Any] | None, code: str
+) -> None:
+    def become() -> None:
+        if change is None:
+            infra.tools.remove("ask")
+        else:
+            infra.tools.register(Tool("ask", service.schema, OBJECT, service.ask, **{"effects": "idempotent"} | change))
+
+    service.before, service.answers = become, [OSError("断线"), {"temp": 22}]
+    result = ask(infra, graph)
+    assert (result.status, (result.error or {})["code"]) == ("refused", code)
+    assert len(service.asked) == 1
+    assert [receipt.data["status"] for _, receipt in tries(graph)] == ["failed", "refused"]
+
+
+def test_the_tool_is_the_one_that_is_registered_when_it_is_tried(
+    infra: Infra, graph: StateGraph, service: Service
+) -> None:
+    mended: list[Service] = []
+
+    def mend() -> None:
+        mended.append(Service(infra))  # it registers itself, as the tools of a file do that is loaded anew
+        mended[0].answers = [{"temp": 23}]
+
+    service.before, service.answers = mend, [OSError("断线"), {"temp": 22}]
+    assert ask(infra, graph).output == {"temp": 23}
+    assert mended[0].asked == service.asked, "the same request, under the same key"
 
 
 def test_a_refusal_is_not_retried(infra: Infra, graph: StateGraph, service: Service) -> None:

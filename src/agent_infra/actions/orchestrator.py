@@ -47,6 +47,7 @@ from agent_infra.errors import (
     SecretMissing,
     SecretUnusable,
     ToolInvalid,
+    ToolUnknown,
 )
 from agent_infra.expressions import Expression
 from agent_infra.observability import get_logger, mark_failed, metrics, tool_span
@@ -198,9 +199,11 @@ class Orchestrator:
         execution.written = {name: self._written(graph, node) for name, node in execution.inputs.items()}
         bindings = state | {"agent": {"name": execution.agent}, "now": self.now()}
         try:
+            if repeat is not None:  # the tool may be another by now
+                execution.tool = self._tool_of(contract)
             execution.settings = self._secrets.seal(execution.tool.settings)
             missing = None
-        except (SecretMissing, SecretUnusable) as error:
+        except (ToolUnknown, ContractDrift, SecretMissing, SecretUnusable) as error:
             missing = as_error(error)
         problems: list[str] = []
         if repeat is None:
