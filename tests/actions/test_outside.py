@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from agent_infra import ActionResult, ContractDrift, Infra, ToolUnknown
+from agent_infra import ActionResult, ContractDrift, ContractUnknown, Infra, ToolUnknown
 
 SERVER = Path(__file__).with_name("outside_server.py")
 SRC = Path(__file__).parents[2] / "src"
 PATIENCE = 60.0  # seconds until a wait gives up; only a failing test waits that long
+FULL = pytest.mark.full
 TEXT: dict[str, Any] = {"type": "string"}
 CITY = {"city": TEXT}
 CANARY = "金丝雀+Canary/4471=秘密"
@@ -195,7 +196,10 @@ def test_a_changed_table_asks_anew(project: Project) -> None:
     assert len(project.log("start")) == 2
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b'{"declared": "x", "tools": [{"name": 1}]}'])
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(b"", marks=FULL), pytest.param(b"{}", marks=FULL), b'{"declared": "x", "tools": [{"name": 1}]}'],
+)
 def test_a_damaged_list_is_as_good_as_none(project: Project, damage: bytes) -> None:
     with project.open():
         pass
@@ -306,8 +310,14 @@ def test_a_server_that_can_not_be_started_keeps_no_home_closed(project: Project)
         assert infra.actions.execute("这里", graph).output == "在"
         with pytest.raises(ToolUnknown) as caught:
             infra.actions.execute("forecast", graph)
-        for word in ("forecast", "sky_weather", "the MCP server 'sky'", "no-such-program-anywhere"):
+        for word in ("forecast", "sky_weather", "the MCP server 'sky'", "no-such-program-anywhere", "refresh_tools"):
             assert word in str(caught.value)
+        with pytest.raises(ToolUnknown, match="no-such-program-anywhere"):
+            infra.run({"goal": "看", "subgoals": {"a": {"action": "forecast"}}})
+        with pytest.raises(ContractUnknown, match="no-such-program-anywhere"):
+            infra.actions.execute({"tool": "sky_weather", "params": {}}, graph)
+        with pytest.raises(ContractUnknown, match="Did you mean 'forecast'"):
+            infra.actions.execute("forcast", graph)
         assert graph.nodes(type="call", limit=10)[0].data["action"] == "这里"
         assert len(graph.nodes(type="call")) == 1
         (said,) = infra.refresh_tools()
@@ -368,7 +378,9 @@ def killed_in_a_call(
     return results[0]
 
 
-@pytest.mark.parametrize(("effects", "status"), [("none", "failed"), ("once", "unknown"), (None, "unknown")])
+@pytest.mark.parametrize(
+    ("effects", "status"), [("none", "failed"), pytest.param("once", "unknown", marks=FULL), (None, "unknown")]
+)
 def test_a_program_killed_in_the_middle_of_a_call(project: Project, effects: str | None, status: str) -> None:
     project.offer(weather=CITY, hold={})
     project.declare(f'effects = {{hold = "{effects}"}}' if effects else "")
@@ -427,7 +439,7 @@ def check_hidden(project: Project, canary: str, city: str) -> None:
     assert project.holds(city) != [], "a search finds what is there"
 
 
-@pytest.mark.parametrize("city", ["北京", "port"], ids=["output", "error"])
+@pytest.mark.parametrize("city", ["北京", pytest.param("port", marks=FULL)], ids=["output", "error"])
 def test_a_secret_in_env_reaches_the_program_and_is_written_nowhere(
     project: Project, monkeypatch: pytest.MonkeyPatch, city: str
 ) -> None:

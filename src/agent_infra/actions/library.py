@@ -128,10 +128,12 @@ class ActionLibrary:
             return of_tool[0]
         if not of_tool and name in self._tools:
             return self._implied_contract(self._tools.get(name))
-        near = difflib.get_close_matches(name, self.names(), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.names()) or 'none'}."
+        known = [*self.names(), *self._postponed]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known) or 'none'}."
         several = f"{len(of_tool)} actions use the tool {name!r}; name one of them" if of_tool else None
-        raise ContractUnknown(f"there is no action {name!r}", why=several, mend=hint, facts={"action": name})
+        why = several or self._tools.awaited(name)
+        raise ContractUnknown(f"there is no action {name!r}", why=why, mend=hint, facts={"action": name})
 
     def names(self) -> list[str]:
         """The names that can be executed: loaded contracts, and tools without one."""

@@ -115,10 +115,13 @@ class ToolRegistry:
             alike = difflib.get_close_matches(name, self._tools, n=1)
             looked = "; ".join(self.searched) or "nowhere: no tool module is named and none is installed"
             hint = f"Did you mean {alike[0]!r}? " if alike else ""
+            mend = "Name its module under `tools` in agent_infra.toml, or register it with `infra.tools`."
+            if self.awaited(name) is not None:
+                mend = "See to it that what was not asked can be, and call `infra.refresh_tools()`."
             raise ToolUnknown(
                 f"no tool is called {name!r}",
                 why=f"looked in: {looked}",
-                mend=f"{hint}Name its module under `tools` in agent_infra.toml, or register it with `infra.tools`.",
+                mend=f"{hint}{mend}",
                 facts={"tool": name, "searched": list(self.searched), "known": self.names()},
             )
         return found
