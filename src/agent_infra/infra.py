@@ -187,7 +187,7 @@ class Infra:
         if project.schemas:
             self._load_schemas(project.schemas)
         if project.actions:
-            self.actions.load(project.actions)
+            self.actions.load(project.actions, postpone=True)
         if project.knowledge:
             self.knowledge.load(project.knowledge)
         if project.rules:

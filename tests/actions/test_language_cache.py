@@ -69,7 +69,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def load(file: Path | str, folder: Path | None, tools: ToolRegistry, schemas=SCHEMAS, **known) -> list[Contract]:
     files = ActionFiles(tools, schemas, folder and ProgramCache(folder))
-    return files.load(file, known.get("contracts", {}), known.get("templates", {}))[0]
+    return files.load(file, known.get("contracts", {}), known.get("templates", {})).contracts
 
 
 def entries(folder: Path) -> list[Path]:
@@ -96,7 +96,7 @@ def test_warnings_are_said_again(tools, file, folder, caplog):
 
 def test_templates_come_with_it(tools, file, folder):
     for _ in range(2):
-        templates = ActionFiles(tools, SCHEMAS, ProgramCache(folder)).load(file, {}, {})[1]
+        templates = ActionFiles(tools, SCHEMAS, ProgramCache(folder)).load(file, {}, {}).templates
         assert templates["polite"].file == str(file)
     other = "name: other\nuse: polite\nparams: {text: x}\n"
     assert load(other, folder, tools, templates=templates)[0].effects == "none"
@@ -197,7 +197,7 @@ def test_a_folder_that_cant_be_written_costs_time_only(tools, file, tmp_path, ca
     (tmp_path / "blocked").write_text("a file")
     files = ActionFiles(tools, SCHEMAS, ProgramCache(tmp_path / "blocked"))
     for _ in range(2):
-        assert files.load(file, {}, {})[0][0].name == "greet"
+        assert files.load(file, {}, {}).contracts[0].name == "greet"
     assert len([each for each in caplog.records if "action_cache_unwritable" in each.getMessage()]) == 1
 
 

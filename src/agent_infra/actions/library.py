@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agent_infra import background
 from agent_infra.actions.evidence import EvidenceStore
@@ -23,6 +25,7 @@ from agent_infra.actions.language import (
 from agent_infra.actions.loading import ActionFiles, Source
 from agent_infra.actions.orchestrator import OnCall, OnReceipt, Orchestrator
 from agent_infra.actions.result import ActionResult
+from agent_infra.actions.secrets import SCHEME
 from agent_infra.actions.space import SPEC_KEYS, ActionSpace, Check, action_space
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.documents import Document, parse_documents
@@ -56,21 +59,35 @@ class ActionLibrary:
         self._orchestrator = orchestrator
         self._evidence = evidence
         self._contracts: dict[str, Contract] = {}
+        self._compiled_for: dict[str, Tool | None] = {}
+        self._postponed: dict[str, Document] = {}
         self._revision = tools.revision
         self._drifted: dict[str, str] = {}
+        self._lock = threading.RLock()
 
     # -- contracts ---------------------------------------------------------------------------------
 
-    def load(self, path_or_text: str | Path) -> list[Contract]:
+    def load(self, path_or_text: str | Path, *, postpone: bool = False) -> list[Contract]:
         """Compile and add contracts: a file, a folder with the YAML files below it, or YAML text. All of it is added, or
         nothing. A contract or template replaces the one of its name from an earlier load.
 
+        postpone   leave aside, until it is there, an action whose tool is of a server or an image that couldn't be asked
+
         Raises FileMissing, ContractErrors, ToolUnknown.
         """
-        contracts, templates = self._files.load(path_or_text, self._contracts, self._templates)
-        self._contracts.update({contract.name: contract for contract in contracts})
-        self._templates.update(templates)
-        return contracts
+        loaded = self._files.load(path_or_text, self._contracts, self._templates, postpone=postpone)
+        with self._lock:
+            self._templates.update(loaded.templates)
+            self._add(loaded.contracts)
+            self._postponed.update(loaded.postponed)
+        return loaded.contracts
+
+    def _add(self, contracts: Sequence[Contract]) -> None:
+        for contract in contracts:
+            self._contracts[contract.name] = contract
+            self._compiled_for[contract.name] = self._tools.find(contract.tool)
+            self._postponed.pop(contract.name, None)
+            self._drifted.pop(contract.name, None)
 
     def check(self, path_or_text: str | Path, beside: str | Path | None = None) -> Compiled:
         """Compile without adding, and without raising for what is wrong: contracts, problems, warnings.
@@ -96,8 +113,13 @@ class ActionLibrary:
         return found
 
     def get(self, name: str) -> Contract:
-        """A contract by its name, or the implied one of a tool that has no action file. Raises ContractUnknown."""
+        """A contract by its name, or the implied one of a tool that has no action file.
+
+        Raises ContractUnknown; ToolUnknown for an action whose server couldn't be asked, with the reason.
+        """
         self._follow_tools()
+        if name in self._postponed:
+            self._catch_up(name)
         found = self._contracts.get(name)
         if found is not None:
             return found
@@ -106,13 +128,16 @@ class ActionLibrary:
             return of_tool[0]
         if not of_tool and name in self._tools:
             return self._implied_contract(self._tools.get(name))
-        near = difflib.get_close_matches(name, self.names(), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.names()) or 'none'}."
+        known = [*self.names(), *self._postponed]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known) or 'none'}."
         several = f"{len(of_tool)} actions use the tool {name!r}; name one of them" if of_tool else None
-        raise ContractUnknown(f"there is no action {name!r}", why=several, mend=hint, facts={"action": name})
+        why = several or self._tools.awaited(name)
+        raise ContractUnknown(f"there is no action {name!r}", why=why, mend=hint, facts={"action": name})
 
     def names(self) -> list[str]:
         """The names that can be executed: loaded contracts, and tools without one."""
+        self._follow_tools()
         covered = {contract.tool for contract in self._contracts.values()}
         return sorted({*self._contracts, *(name for name in self._tools.names() if name not in covered)})
 
@@ -122,18 +147,40 @@ class ActionLibrary:
         """
         if self._revision == self._tools.revision:
             return
-        self._revision = self._tools.revision
-        self._drifted = {}
-        for name, contract in self._contracts.items():
-            if not contract.is_for(self._tools.find(contract.tool)):
-                try:
-                    [found] = compile_contracts(parse_documents(contract.source), self._tools)
-                except (ContractErrors, ToolUnknown) as error:
-                    self._drifted[name] = f"its tool {contract.tool!r} is no longer the one that it was compiled for"
-                    mend = "mend the action file, or bring the tool back"
-                    _log.warning("action_drifted", action=name, tool=contract.tool, why=str(error), mend=mend)
-                else:
-                    self._contracts[name] = replace(found, file=contract.file)
+        with self._lock:
+            revision = self._tools.revision
+            for name, contract in list(self._contracts.items()):
+                tool = self._tools.find(contract.tool)
+                if tool is not self._compiled_for[name]:
+                    self._follow(contract, tool)
+            for name in list(self._postponed):
+                with contextlib.suppress(ContractErrors, ToolUnknown):
+                    self._catch_up(name)
+            self._revision = revision
+
+    def _follow(self, contract: Contract, tool: Tool | None) -> None:
+        """Compile one contract anew for its tool as it is now."""
+        name = contract.name
+        self._compiled_for[name] = tool
+        try:
+            [found] = compile_contracts(parse_documents(contract.source), self._tools)
+        except (ContractErrors, ToolUnknown) as error:
+            gone = isinstance(error, ToolUnknown)
+            why = "it is gone" if gone else "; ".join(problem.message for problem in error.problems)
+            self._drifted[name] = f"its tool {contract.tool!r} is no longer the one that it was compiled for: {why}"
+            mend = "mend the action file, or bring the tool back"
+            _log.warning("action_drifted", action=name, tool=contract.tool, why=why, mend=mend)
+        else:
+            self._drifted.pop(name, None)
+            if found.hash != contract.hash:
+                self._contracts[name] = replace(found, file=contract.file)
+
+    def _catch_up(self, name: str) -> None:
+        """Compile an action that was left aside. Raises ToolUnknown while its tool isn't there, ContractErrors."""
+        with self._lock:
+            document = self._postponed.get(name)
+            if document is not None:
+                self._add(self._files.compile([document], self._contracts, self._templates))
 
     def _implied_contract(self, tool: Tool) -> Contract:
         known = self._implied.get(tool.name)
@@ -225,14 +272,18 @@ class ActionLibrary:
                 facts={"action": call.data["action"]},
             )
         state, _ = activation(graph, [undo.fill])
-        filled = undo.fill.resolve(state | {"params": call.data["params"], "result": output})
+        about = {"params": call.data["params"], "result": output, "agent": {"name": agent or graph.agent}}
+        filled = undo.fill.resolve(state | about | {"now": self._orchestrator.now()})
         if filled.error is not None:
             raise SpecInvalid(f"the parameters of {undo.action!r} have no value", why=filled.error)
+        if SCHEME in str(filled.value):
+            why = "they are taken from what held a secret, which is not recorded"
+            raise SpecInvalid(f"the parameters of {undo.action!r} can't be filled", why=why)
         return await self._orchestrator.execute(
             self.get(undo.action),
             graph,
             agent=agent,
-            params=filled.value if isinstance(filled.value, dict) else {},
+            params=cast("dict[str, Any]", filled.value),
             seed=("compensation", call_id),
             about={"compensates": call_id},
         )
@@ -246,14 +297,29 @@ class ActionLibrary:
             contract = self.get(name_or_spec)
         else:
             contract = self._of_spec(name_or_spec)
-            needs = self._space([contract], graph, options.get("agent")).validate(name_or_spec).needs
-            if needs not in (None, "ask_human"):
+            instead = self._instead(contract, name_or_spec, graph, options.get("agent"))
+            if instead is not None:
                 options["about"] = {**(options.get("about") or {}), "instead_of": contract.name}
-                contract = self.get(needs)
+                contract = self.get(instead)
             else:
                 options["params"] = {**name_or_spec.get("params", {}), **(options.get("params") or {})}
                 options["proposal"] = Proposal(name_or_spec.get("confidence"))
+        drift = self._drifted.get(contract.name)
+        if drift is not None and self._contracts.get(contract.name) is contract:
+            raise ContractDrift(
+                f"action {contract.name!r} can't be executed",
+                why=drift,
+                mend="Mend the action file and load it again, or bring the tool back.",
+                facts={"action": contract.name, "tool": contract.tool},
+            )
         return await self._orchestrator.execute(contract, graph, **options)
+
+    def _instead(self, contract: Contract, spec: Mapping[str, Any], graph: StateGraph, agent: str | None) -> str | None:
+        """The action that is executed instead of a spec with which nothing is wrong but that it isn't sure enough."""
+        rule = contract.confidence
+        if rule is None or rule.below != "fallback":
+            return None
+        return self._space([contract], graph, agent).validate(spec).needs
 
     def _space(self, contracts: Sequence[Contract], graph: StateGraph, agent: str | None) -> ActionSpace:
         return action_space(contracts, graph, agent or graph.agent, self._orchestrator.validators, self._drifted)

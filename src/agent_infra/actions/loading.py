@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +22,19 @@ from agent_infra.actions.tools import ToolRegistry
 from agent_infra.content import fingerprint
 from agent_infra.documents import Document, read_text, survey_documents
 from agent_infra.errors import DocumentErrors, Problem
+from agent_infra.observability import get_logger
 
+_log = get_logger(__name__)
 _ENDINGS: Final = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load gave. `postponed` are the documents, by name, whose tools may yet come."""
+
+    contracts: list[Contract]
+    templates: dict[str, Source]
+    postponed: dict[str, Document] = field(default_factory=dict[str, Document])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +54,45 @@ class ActionFiles:
         self._cache = cache
 
     def load(
-        self, path_or_text: str | Path, contracts: Mapping[str, Contract], templates: Mapping[str, Source]
-    ) -> tuple[list[Contract], dict[str, Source]]:
+        self,
+        path_or_text: str | Path,
+        contracts: Mapping[str, Contract],
+        templates: Mapping[str, Source],
+        *,
+        postpone: bool = False,
+    ) -> Loaded:
         """The contracts and templates of a file, a folder or a text, beside those that are loaded already.
+
+        With `postpone`, an action whose tool is of a server or an image that couldn't be asked is no error.
 
         Raises FileMissing, DocumentErrors, ContractErrors, ToolUnknown.
         """
         sources, problems = sources_of(path_or_text)
         key = None if problems or self._cache is None else self._key(sources, contracts, templates)
         kept = self._cache.get(key, self._tools) if key is not None and self._cache is not None else None
+        postponed: dict[str, Document] = {}
         if kept is None:
             compiled = self._compile(sources, problems, contracts, templates)
-            kept = Kept(compiled.checked(), compiled.warnings, _places(compiled, sources))
-            if key is not None and self._cache is not None:
+            if postpone:
+                postponed = self._postponed(compiled)
+            found = compiled.contracts if postponed else compiled.checked()
+            kept = Kept(found, compiled.warnings, _places(compiled, sources))
+            if not postponed and key is not None and self._cache is not None:
                 self._cache.put(key, kept, _used(kept.contracts), self._tools)
         for warning in kept.warnings:
             log_warning(warning)
-        return kept.contracts, {name: sources[index] for name, index in kept.templates.items()}
+        return Loaded(kept.contracts, {name: sources[index] for name, index in kept.templates.items()}, postponed)
+
+    def _postponed(self, compiled: Compiled) -> dict[str, Document]:
+        """The documents whose tools may yet come, by name, where that is all that is wrong."""
+        if not compiled.lacks_only_tools:
+            return {}
+        if any(self._tools.awaited(error.facts["tool"]) is None for _, error in compiled.missing):
+            return {}
+        for document, error in compiled.missing:
+            why = self._tools.awaited(error.facts["tool"])
+            _log.warning("action_postponed", action=document.raw("name"), tool=error.facts["tool"], why=why)
+        return {str(document.raw("name")): document for document, _ in compiled.missing}
 
     def check(self, path_or_text: str | Path, beside: str | Path | None = None) -> Compiled:
         """What compiling a file, a folder or a text comes to, without raising for what is wrong in it.

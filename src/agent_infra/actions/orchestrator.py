@@ -1,8 +1,7 @@
 """One execution of a contract, from the head of a graph to its evidence.
 
     1. under the session's lock: references are resolved and preconditions judged at the head, and the *intent* (a
-    `call`
-       node with its idempotency key) is written, or the refusal with its reasons
+       `call` node with its idempotency key) is written, or the refusal with its reasons
     2. no lock held: the executor runs the tool
     3. under the lock again: the output is checked, postconditions judged, and one step commits the receipt with its
        evidence, the result node and the edges
@@ -40,7 +39,16 @@ from agent_infra.actions.space import Validators
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.clock import MICROS, new_ulid, to_datetime
 from agent_infra.content import fingerprint
-from agent_infra.errors import ContractDrift, LockTimeout, NotJson, SchemaMismatch, SecretMissing, SecretUnusable
+from agent_infra.errors import (
+    ContractDrift,
+    LockTimeout,
+    NotJson,
+    SchemaMismatch,
+    SecretMissing,
+    SecretUnusable,
+    ToolInvalid,
+    ToolUnknown,
+)
 from agent_infra.expressions import Expression
 from agent_infra.observability import get_logger, mark_failed, metrics, tool_span
 from agent_infra.state import Node, StateEngine, StateGraph, Step, activation
@@ -78,6 +86,10 @@ class Orchestrator:
     def waiting(self) -> list[Waiting]:
         """The calls that wait for an executor."""
         return self._pool.waiting()
+
+    def now(self) -> str:
+        """The time as expressions read it."""
+        return to_datetime(self._engine.clock.micros()).isoformat()
 
     async def execute(
         self,
@@ -153,9 +165,7 @@ class Orchestrator:
         if not contract.is_for(tool):
             raise ContractDrift(
                 f"action {contract.name!r} was compiled for another state of the tool {tool.name!r}",
-                why=f"for version {contract.tool_version}, and it is {tool.version} now"
-                if tool.version != contract.tool_version
-                else f"its parameters were changed, and it is still called version {tool.version}",
+                why=_difference(contract, tool),
                 mend="Load the action again, which checks it against the tool as it is now.",
                 facts={
                     "action": contract.name,
@@ -187,12 +197,13 @@ class Orchestrator:
         self._begin(execution)
         state, execution.inputs = activation(graph, contract.readings)
         execution.written = {name: self._written(graph, node) for name, node in execution.inputs.items()}
-        now = to_datetime(self._engine.clock.micros()).isoformat()
-        bindings = state | {"agent": {"name": execution.agent}, "now": now}
+        bindings = state | {"agent": {"name": execution.agent}, "now": self.now()}
         try:
+            if repeat is not None:  # the tool may be another by now
+                execution.tool = self._tool_of(contract)
             execution.settings = self._secrets.seal(execution.tool.settings)
             missing = None
-        except (SecretMissing, SecretUnusable) as error:
+        except (ToolUnknown, ContractDrift, SecretMissing, SecretUnusable) as error:
             missing = as_error(error)
         problems: list[str] = []
         if repeat is None:
@@ -309,6 +320,9 @@ class Orchestrator:
         except (SecretMissing, SecretUnusable) as error:  # one that only the executor asks for
             now = self._engine.clock.micros()
             return Outcome("failed", None, as_error(error), now, now, self._pool.choose(execution.tool).name)
+        except ToolInvalid as error:  # no executor takes it, or could ever hold what it asks for
+            now = self._engine.clock.micros()
+            return Outcome("failed", None, as_error(error), now, now, "")
 
     async def _keep(self, value: Any) -> Kept:
         """A value as the bundle holds it. A large one is written off the loop."""
@@ -415,6 +429,15 @@ class Orchestrator:
             return None, replace(ending, status="failed", error=error)
         step.add_edge(call.id, node.id, "causes")
         return node, ending
+
+
+def _difference(contract: Contract, tool: Tool) -> str:
+    """What makes a tool another one than a contract was compiled for."""
+    if tool.version != contract.tool_version:
+        return f"for version {contract.tool_version}, and it is {tool.version} now"
+    if tool.input_schema != contract.input_schema:
+        return f"its parameters were changed, and it is still called version {tool.version}"
+    return f"for the effects `{contract.effects}`, and it declares `{tool.effects}` now"
 
 
 def _inherited(nodes: Sequence[Node]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ keeps no home from being opened: it is said in the log, and an action that needs
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from agent_infra.actions.executors import ContainerExecutor, Executor, McpExecut
 from agent_infra.actions.secrets import Secrets
 from agent_infra.actions.tools import Tool, ToolRegistry
 from agent_infra.actions.tools.container import ContainerSettings, containers_from_config
+from agent_infra.actions.tools.elsewhere import InContainer
 from agent_infra.actions.tools.found import FoundTools
 from agent_infra.actions.tools.mcp import Discovered, McpServer, enter, servers_from_config
 from agent_infra.errors import AgentInfraError, ExecutorUnavailable, ToolInvalid
@@ -46,6 +48,7 @@ class OutsideTools:
         secrets: Secrets,
     ) -> None:
         self._registry = registry
+        self._secrets = secrets
         self._tables: dict[str, dict[str, Any]] = {f"mcp {name}": table for name, table in mcp.items()}
         self._kept = FoundTools(home / "cache" / "tools")
         self._servers = servers_from_config(mcp, root)
@@ -57,7 +60,7 @@ class OutsideTools:
         self._mcp: McpExecutor | None = None
         self._images: ContainerExecutor | None = None
         if self._servers:
-            self._mcp = McpExecutor(self._servers, on_tools=self._hear, resolve=resolved)
+            self._mcp = McpExecutor(self._servers, on_tools=self._hear, registered=registry.find, resolve=resolved)
         if containers:
             bounds = {"memory_mb": self._containers.memory_mb, "pids": self._containers.pids}
             given: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
@@ -95,7 +98,7 @@ class OutsideTools:
         return tools is not None
 
     async def _ask(self, servers: Sequence[McpServer], images: Sequence[str]) -> list[str]:
-        """Ask for lists; the executors rest again afterwards, unless calls run in them."""
+        """Ask for lists; what is started for that is ended again."""
         wrong: list[str] = []
         if servers and self._mcp is not None:
             await self._mcp.start()
@@ -103,8 +106,7 @@ class OutsideTools:
                 try:
                     self._take(await self._mcp.discover(server.name))
                 except ExecutorUnavailable as error:
-                    wrong.append(self._unasked(f"the MCP server {server.name!r}", error))
-            await self._mcp.rest()
+                    wrong.append(self._unasked(f"the MCP server {server.name!r}", f"{server.name}_", error))
         if images and self._images is not None:
             await self._images.start()
             for image in images:
@@ -113,24 +115,47 @@ class OutsideTools:
                     self._register(image, tools)
                     self._kept.put(f"image {image}", {}, tools)
                 except ExecutorUnavailable as error:
-                    wrong.append(self._unasked(f"the image {image!r}", error))
+                    wrong.append(self._unasked(f"the image {image!r}", "", error))
         return wrong
 
     def _register(self, image: str, tools: Sequence[Tool]) -> None:
         for tool in tools:
             self._registry.register(tool)
-        self._registry.searched.append(f"the image {image!r} ({len(tools)} tools)")
+        kept = {tool.name for tool in (*tools, *self._containers.tools)}
+        for tool in list(self._registry):
+            if isinstance(tool.run, InContainer) and tool.run.image == image and tool.name not in kept:
+                self._registry.remove(tool.name)
+        self._registry.unasked.pop("", None)
+        self._say(f"the image {image!r}", f"the image {image!r} ({len(tools)} tools)")
 
-    def _unasked(self, name: str, error: AgentInfraError) -> str:
-        said = f"{name} (not asked: {error.why or error.what})"
-        self._registry.searched[:] = [each for each in self._registry.searched if not each.startswith(f"{name} (")]
-        self._registry.searched.append(said)
-        _log.warning("tools.not_asked", of=name, why=str(error))
+    def _unasked(self, name: str, start: str, error: AgentInfraError) -> str:
+        """Note who couldn't be asked, and what the names of its tools begin with."""
+        said = cast("str", self._secrets.clean(f"{name} (not asked: {error.why or error.what})"))
+        self._say(name, said)
+        self._registry.unasked[start] = said
+        _log.warning("tools.not_asked", of=name, why=self._secrets.clean(str(error)))
         return said
 
+    def _say(self, name: str, said: str) -> None:
+        others = [entry for entry in self._registry.searched if not entry.startswith(f"{name} (")]
+        self._registry.searched[:] = [*others, said]
+
     def _take(self, found: Discovered) -> None:
-        enter(self._registry, found)
-        self._kept.put(f"mcp {found.server}", self._tables[f"mcp {found.server}"], found.tools)
+        """Enter and keep what a server offers, without the secrets that it may have put into its own words."""
+        tools = [self._cleaned(tool) for tool in found.tools]
+        enter(self._registry, replace(found, tools=tuple(tools)))
+        self._registry.searched[:] = self._secrets.clean(self._registry.searched)
+        self._registry.unasked.pop(f"{found.server}_", None)
+        self._kept.put(f"mcp {found.server}", self._tables[f"mcp {found.server}"], tools)
+
+    def _cleaned(self, tool: Tool) -> Tool:
+        said = {"description": tool.description, "input": tool.input_schema, "output": tool.output_schema}
+        clean = self._secrets.clean(said)
+        if clean is said:
+            return tool
+        return replace(
+            tool, description=clean["description"], input_schema=clean["input"], output_schema=clean["output"]
+        )
 
     def _hear(self, found: Discovered) -> None:
         """What a server offers as a session begins or as it says that it changed. A clash of names there ends no session."""

@@ -6,6 +6,7 @@
              any limit gets `silence_limit` as its idle one
     death    a server's exit ends its calls at once as WorkerDied, with its exit code
     noise    lines on its standard output that are no messages are the outcome's `stdout`; `facts["noise"]` counts them
+    drift    a tool that isn't the registered one any more as its session begins is not called: `ContractDrift`
     again    a server that died is started again at the next call, after a pause that doubles with each death in a row
 
 Needs the extra `[mcp]`; the library is imported at the first call.
@@ -19,7 +20,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agent_infra.actions.executors.base import Call, Failure, Limits, Outcome, Timer, stopped, until_done
 from agent_infra.actions.executors.handle import uncut
@@ -43,6 +44,7 @@ class McpExecutor:
     """Runs the tools of MCP servers, in sessions of one event loop.
 
     servers        as declared
+    registered     the tool of a name as it is known now; a call of another state of it is refused
     on_tools       told of a server's tools when a session begins, and whenever the server says that they changed
     resolve        makes the value of a variable or header from what is declared, such as `secret://NAME`
     capacity       calls at the same time, over all servers
@@ -57,6 +59,7 @@ class McpExecutor:
         servers: Sequence[McpServer],
         *,
         on_tools: Callable[[Discovered], None] | None = None,
+        registered: Callable[[str], Tool | None] | None = None,
         resolve: Callable[[str], str] = str,
         capacity: int = 32,
         request_limit: float = 30.0,
@@ -75,6 +78,7 @@ class McpExecutor:
         self.acknowledge_limit = acknowledge_limit
         self.deaths, self.cool_down = deaths, cool_down
         self._on_tools, self._resolve, self._clock = on_tools, resolve, clock
+        self._registered = registered
         self._slots = {server.name: _Slot(server) for server in servers}
         self._open = False
         self._running: set[asyncio.Future[None]] = set()
@@ -113,21 +117,28 @@ class McpExecutor:
                 await slot.session.close()
                 slot.session = None
 
-    async def rest(self) -> None:
-        """Close the sessions in which no call runs; the next call opens them again."""
-        for slot in self._slots.values():
-            if slot.session is not None and not slot.session.calls:
-                session, slot.session = slot.session, None
-                await session.close()
-
     async def discover(self, server: str) -> Discovered:
-        """What a server offers, from an open session. Raises ExecutorUnavailable, HomeClosed."""
+        """What a server offers now. A session that is opened for this is closed again, unless calls have come into it.
+
+        Raises ExecutorUnavailable, HomeClosed.
+        """
         self._check_open()
-        if server not in self._slots:
+        slot = self._slots.get(server)
+        if slot is None:
             raise ExecutorUnavailable(
                 f"there is no MCP server {server!r}", facts={"reason": "unknown_server", "known": self.servers}
             )
-        return (await self._session(self._slots[server])).found
+        before = slot.session
+        session = await self._session(slot)
+        if session is before:
+            try:
+                await session.list_again()
+            except Exception as error:  # what a library raises for a connection that ends is its own
+                raise _unavailable(slot, "no_list", _fate(session, error)) from error
+        elif not slot.calls:
+            slot.session = None
+            await session.close()
+        return session.found
 
     async def execute(self, call: Call) -> Outcome:
         """Run a call; see `Executor`."""
@@ -137,9 +148,11 @@ class McpExecutor:
         self._check_open()
         running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running.add(running)
+        self._slots[run.server].calls += 1
         try:
             return await self._execute(call, run, self._slots[run.server])
         finally:
+            self._slots[run.server].calls -= 1
             self._running.discard(running)
             running.set_result(None)
 
@@ -155,6 +168,9 @@ class McpExecutor:
             failure = {"code": error.code, "what": f"{error.what}: {error.why}", **error.facts}
             failure = failure if self._open else stopped(self.name)
             return Outcome("failed", None, failure, timer.started, timer.finished(), self.name)
+        drift = self._drift(call.tool)
+        if drift is not None:
+            return Outcome("failed", None, drift, timer.started, timer.finished(), self.name)
         ended = await self._converse(session, call, run)
         if ended.error is None or ended.error["code"] == "ToolFailed":
             slot.deaths = 0
@@ -169,6 +185,24 @@ class McpExecutor:
             exit_code=_exit_code(session),
             **_printed(session, ended.facts),
         )
+
+    def _drift(self, tool: Tool) -> Failure | None:
+        """Why a tool can't be called as it was when the call was judged: its session's list has shown another state."""
+        now = self._registered(tool.name) if self._registered is not None else tool
+        if now is tool:
+            return None
+        if now is None:
+            return _drifted(tool, "its server no longer offers it")
+        if (now.run, now.version, now.input_schema, now.effects) == (
+            tool.run,
+            tool.version,
+            tool.input_schema,
+            tool.effects,
+        ):
+            return None
+        if now.version != tool.version:
+            return _drifted(tool, f"it was judged as version {tool.version}, and its server offers {now.version} now")
+        return _drifted(tool, "its server has changed its parameters or its effects since it was judged")
 
     async def _converse(self, session: McpSession, call: Call, run: OnMcpServer) -> _Ended:
         from agent_infra.actions.executors.mcp_session import KEY_META, SECONDS_META
@@ -270,11 +304,12 @@ class McpExecutor:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A server, its session if there is one, and how often in a row it died."""
+    """A server, its session if there is one, the calls that use or open it, and how often in a row it died."""
 
     server: McpServer
     session: McpSession | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    calls: int = 0
     deaths: int = 0
     since: float = 0.0
     fate: str = ""
@@ -312,6 +347,8 @@ def _fate(session: McpSession, error: BaseException | None) -> str:
         return f"the server was ended: {session.process.fault[1]}"
     if code is not None:
         return f"the server exited with code {code}" + (f", saying: {said[-500:]}" if said else "")
+    while isinstance(error, BaseExceptionGroup):  # as task groups wrap what ended them
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     words = error.what if isinstance(error, AgentInfraError) else str(error or "")
     return words or (type(error).__name__ if error is not None else "the session was closed")
 
@@ -324,6 +361,14 @@ def _death(session: McpSession, error: BaseException) -> Failure:
     if code is None:
         return {"code": "WorkerDied", "what": f"the connection to its server was lost: {error}"}
     return {"code": "WorkerDied", "what": f"its server exited with code {code}", "exit_code": code}
+
+
+def _drifted(tool: Tool, why: str) -> Failure:
+    return {
+        "code": "ContractDrift",
+        "what": f"the tool {tool.name!r} is another by now: {why}",
+        "mend": "Ask for the action again: it is then judged by the tool as it is now.",
+    }
 
 
 def _unavailable(slot: _Slot, reason: str, why: str) -> ExecutorUnavailable:

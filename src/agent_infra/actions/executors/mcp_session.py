@@ -116,6 +116,10 @@ class McpSession:
             return False
         return True
 
+    async def list_again(self) -> None:
+        """Ask for the server's tools once more. Raises MCPError, ValueError."""
+        await self._list(self._opened.result())
+
     # -- the owner ---------------------------------------------------------------------------------
 
     async def _own(self) -> None:

@@ -41,21 +41,27 @@ class Compiled:
     problems   all that is wrong, in the order of the files
     warnings   what may well be meant otherwise
     templates  the templates among the documents
+    missing    the documents whose tool isn't there, each with that as an error of its own
     """
 
     contracts: list[Contract] = field(default_factory=list[Contract])
     problems: list[Problem] = field(default_factory=list[Problem])
     warnings: list[Problem] = field(default_factory=list[Problem])
     templates: dict[str, Document] = field(default_factory=dict[str, Document])
-    missing: list[ToolUnknown] = field(default_factory=list[ToolUnknown])
+    missing: list[tuple[Document, ToolUnknown]] = field(default_factory=list[tuple[Document, ToolUnknown]])
+
+    @property
+    def lacks_only_tools(self) -> bool:
+        """Whether nothing is wrong but that tools aren't there."""
+        return bool(self.missing) and all(problem.code == "ToolUnknown" for problem in self.problems)
 
     def checked(self) -> list[Contract]:
         """The contracts, if nothing is wrong.
 
         Raises ContractErrors with all problems; ToolUnknown if nothing but tools is missing.
         """
-        if self.missing and all(problem.code == "ToolUnknown" for problem in self.problems):
-            raise self.missing[0]
+        if self.lacks_only_tools:
+            raise self.missing[0][1]
         if self.problems:
             raise ContractErrors(self.problems)
         return self.contracts
@@ -103,7 +109,7 @@ def compile_actions(documents: Iterable[Document], around: Surroundings, problem
         _in_file_order(found, every),
         _in_file_order([warning for reader in readers for warning in reader.warnings], every),
         templates.own,
-        [reader.missing for reader in readers if reader.missing is not None],
+        [(reader.fields.document, reader.missing) for reader in readers if reader.missing is not None],
     )
 
 

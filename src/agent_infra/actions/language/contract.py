@@ -15,6 +15,7 @@ from agent_infra.actions.tools import Tool
 from agent_infra.expressions import Evaluation, Expression, Path, Template
 
 Effects: TypeAlias = Literal["none", "idempotent", "once"]
+_HARM: Final = ("none", "idempotent", "once")
 GIVEN: Final = ("state", "agent", "now")
 """What a parameter's value may read."""
 BEFORE: Final = ("state", "params", "agent", "now")
@@ -127,8 +128,10 @@ class Contract:
         return hash(self.hash)
 
     def is_for(self, tool: Tool | None) -> bool:
-        """Whether it was compiled for a tool as it is now."""
-        return tool is not None and (tool.version, tool.input_schema) == (self.tool_version, self.input_schema)
+        """Whether it holds for a tool as it is now, which may declare no more harm than the contract says."""
+        if tool is None or (tool.version, tool.input_schema) != (self.tool_version, self.input_schema):
+            return False
+        return tool.effects is None or _HARM.index(tool.effects) <= _HARM.index(self.effects)
 
     @property
     def given(self) -> dict[str, Given]:

@@ -22,7 +22,8 @@ _log = get_logger(__name__)
 
 class ToolRegistry:
     """The tools of one home, by name. `searched` says where tools were looked for and what was found there; `revision`
-    grows with every change.
+    grows with every change. `unasked` says, by what their tools' names begin with, which servers and images couldn't be
+    asked for theirs, and why.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class ToolRegistry:
         self._listeners: list[Callable[[], None]] = []
         self.revision = 0
         self.searched: list[str] = []
+        self.unasked: dict[str, str] = {}
 
     def register(self, tool: Tool) -> Tool:
         """Add a tool. The same function again replaces its older definition; ToolInvalid for another of that name."""
@@ -113,10 +115,13 @@ class ToolRegistry:
             alike = difflib.get_close_matches(name, self._tools, n=1)
             looked = "; ".join(self.searched) or "nowhere: no tool module is named and none is installed"
             hint = f"Did you mean {alike[0]!r}? " if alike else ""
+            mend = "Name its module under `tools` in agent_infra.toml, or register it with `infra.tools`."
+            if self.awaited(name) is not None:
+                mend = "See to it that what was not asked can be, and call `infra.refresh_tools()`."
             raise ToolUnknown(
                 f"no tool is called {name!r}",
                 why=f"looked in: {looked}",
-                mend=f"{hint}Name its module under `tools` in agent_infra.toml, or register it with `infra.tools`.",
+                mend=f"{hint}{mend}",
                 facts={"tool": name, "searched": list(self.searched), "known": self.names()},
             )
         return found
@@ -124,6 +129,10 @@ class ToolRegistry:
     def find(self, name: str) -> Tool | None:
         """The tool of that name, if there is one."""
         return self._tools.get(name)
+
+    def awaited(self, name: str) -> str | None:
+        """Why a tool that isn't there may yet come: its server, or an image, couldn't be asked."""
+        return next((why for start, why in self.unasked.items() if name.startswith(start)), None)
 
     def names(self) -> list[str]:
         """All names, sorted."""
