@@ -142,7 +142,7 @@ class Infra:
         self._outside = OutsideTools(
             project.mcp, project.containers, root=project.root, home=self.home, registry=registry, secrets=secrets
         )
-        workers = ProcessExecutor(memory_limit_mb=self.settings.memory_limit_mb)
+        workers = ProcessExecutor(memory_limit_mb=self.settings.memory_limit_mb, gpu_memory=gpus.held)
         self._pool = ExecutorPool([LocalExecutor(), workers, *self._outside.executors])
         orchestrator = Orchestrator(self.engine, self.tools, self._pool, self.evidence, self.secrets)
         programs = ProgramCache(cache_folder(self.home))

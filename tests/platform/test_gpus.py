@@ -86,6 +86,38 @@ def test_the_versions_of_driver_and_cuda_are_told_where_the_driver_tells_them() 
     assert RecordedProbe(newer.as_dict()).inventory() == newer
 
 
+@dataclass
+class BusyDriver(Driver):
+    """A driver that tells which processes compute; one is on both devices."""
+
+    silent: bool = False
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        found = {0: {71: 512, 72: 1024}, 1: {71: 256}}[handle]
+        unknown = self.silent and handle == 1
+        return [
+            type("Process", (), {"pid": pid, "usedGpuMemory": None if unknown else mb * 1024**2})
+            for pid, mb in found.items()
+        ]
+
+
+def test_what_processes_hold_is_added_up_over_the_devices() -> None:
+    assert NvmlProbe(NvmlSession(BusyDriver())).held() == {71: 768.0, 72: 1024.0}
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        BusyDriver(silent=True),
+        BusyDriver(devices=0),
+        BusyDriver(lost=1),
+        BusyDriver(init_error=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND),
+    ],
+)
+def test_what_can_not_be_told_is_none_and_never_nothing(driver: Driver) -> None:
+    assert NvmlProbe(NvmlSession(driver)).held() is None
+
+
 def test_a_forked_child_opens_its_own_session() -> None:
     driver = Driver()
     session = NvmlSession(driver)

@@ -47,9 +47,14 @@ class GpuProbe(Protocol):
         """What is there now; never raises for a missing driver or device, that is the inventory's `reason`."""
         ...
 
+    def held(self) -> Mapping[int, float] | None:
+        """MiB of GPU memory that processes hold now, over all devices, by process id; None where that can't be told."""
+        ...
+
 
 class RecordedProbe:
     """Repeats an inventory that was recorded or written by hand: the form of `GpuInventory.as_dict()`, or a JSON file.
+    What processes hold is not recorded.
 
     Raises FileMissing for a file that isn't there, ConfigErrors for another form.
     """
@@ -71,6 +76,10 @@ class RecordedProbe:
     def inventory(self) -> GpuInventory:
         """The recorded inventory."""
         return self._inventory
+
+    def held(self) -> Mapping[int, float] | None:
+        """Nothing is known of it."""
+        return None
 
 
 def _problem(message: str, file: str | None) -> Problem:

@@ -76,6 +76,24 @@ class NvmlProbe:
                 problems.append(f"GPU {index} can't be read: {error}")
         return GpuInventory(tuple(gpus), "; ".join(problems) or None, *_versions(library))
 
+    def held(self) -> dict[int, float] | None:
+        """What the driver tells of each process that computes; None where a device doesn't tell it."""
+        from pynvml import NVMLError
+
+        held: dict[int, float] = {}
+        try:
+            library = self._session.library()
+            count = int(library.nvmlDeviceGetCount())
+            for index in range(count):
+                handle = library.nvmlDeviceGetHandleByIndex(index)
+                for each in library.nvmlDeviceGetComputeRunningProcesses(handle):
+                    if each.usedGpuMemory is None:
+                        return None
+                    held[int(each.pid)] = held.get(int(each.pid), 0.0) + int(each.usedGpuMemory) / MIB
+        except NVMLError:
+            return None
+        return held if count else None
+
 
 def _versions(library: Any) -> tuple[str | None, str | None]:
     """The versions of driver and CUDA. What an old driver or library doesn't tell is None."""

@@ -218,6 +218,19 @@ def test_a_tree_over_the_memory_limit_is_ended(samples: dict[str, Tool], name: s
     using(body, memory_limit_mb=200)
 
 
+def test_gpu_memory_of_the_calls_own_processes_is_measured_where_it_is_told(samples: dict[str, Tool]) -> None:
+    def held() -> dict[int, float]:
+        return {process.pid: 512.0 for process in workers()} | {os.getpid(): 9000.0}
+
+    async def body(executor: ProcessExecutor) -> float | None:
+        return (await call(executor, samples["nap"], seconds=1.0)).peak_gpu_memory_mb
+
+    assert using(body, gpu_memory=held) == 512.0
+    assert using(body, gpu_memory=lambda: None) is None
+    assert using(body, gpu_memory=held, cpu_only=True) is None
+    assert using(body) is None
+
+
 def test_peak_memory_is_the_calls_own(samples: dict[str, Tool]) -> None:
     async def body(executor: ProcessExecutor) -> None:
         before = await call(executor, samples["nap"], seconds=0)

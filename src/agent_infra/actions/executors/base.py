@@ -79,6 +79,7 @@ class Outcome:
     stdout, stderr     the tail of what it printed, where it has a process of its own
     exit_code          of a worker that ended under the call; -N for signal N
     peak_memory_mb     MiB resident of its process tree; pages shared between processes count once each
+    peak_gpu_memory_mb  MiB on GPUs of its process tree
     leaked_processes   processes it left behind, which were ended with it
     facts              what else its executor knows, as JSON: an image's digest, lines of noise, how a cancel went
     """
@@ -94,6 +95,7 @@ class Outcome:
     exit_code: int | None = None
     cpu_seconds: float | None = None
     peak_memory_mb: float | None = None
+    peak_gpu_memory_mb: float | None = None
     leaked_processes: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

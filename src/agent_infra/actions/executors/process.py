@@ -24,7 +24,7 @@ from agent_infra.actions.executors.base import (
     until_done,
 )
 from agent_infra.actions.executors.handle import Gone, Worker, uncut
-from agent_infra.actions.executors.memory import MemoryWatch, Watched
+from agent_infra.actions.executors.memory import GpuMemory, MemoryWatch, Watched
 from agent_infra.actions.executors.wire import Address, Bounds, Done
 from agent_infra.actions.tools import Tool
 from agent_infra.actions.tools.places import check_place
@@ -42,6 +42,7 @@ class ProcessExecutor:
                      large one that it writes may be (MiB). None: the system's own limits
     cpu_only         its workers see no GPU, and calls that ask for one are refused
     idle_stop        seconds after which an idle worker is stopped
+    gpu_memory       tells what processes hold on GPUs, as `GpuProbe.held` does; measured where it is given
     start_limit      seconds that a worker may take to start, and a tool's module to be imported
     """
 
@@ -56,6 +57,7 @@ class ProcessExecutor:
         cpu_only: bool = False,
         idle_stop: float = 60.0,
         start_limit: float = 60.0,
+        gpu_memory: GpuMemory | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.name = "process"
@@ -71,7 +73,7 @@ class ProcessExecutor:
         self.idle_stop = idle_stop
         self.start_limit = start_limit
         self._clock = clock
-        self._memory = MemoryWatch(self.memory_limit_mb)
+        self._memory = MemoryWatch(self.memory_limit_mb, None if cpu_only else gpu_memory)
         self._open = False
         self._idle: dict[Worker, asyncio.TimerHandle] = {}
         self._busy: set[Worker] = set()
@@ -243,6 +245,7 @@ class ProcessExecutor:
             exit_code=worker.gone.exit_code if worker.gone else None,
             cpu_seconds=done.cpu_seconds if done else None,
             peak_memory_mb=max(peaks, default=None),
+            peak_gpu_memory_mb=watched.peak_gpu_mb,
             leaked_processes=done.leaked if done else worker.ended + watched.ended,
         )
 
