@@ -49,6 +49,7 @@ class Podman:
         _install()
         self.folder = Path(tempfile.mkdtemp(prefix="podman-"))
         (self.folder / "containers.conf").write_text(CONF)
+        (self.folder / "context").mkdir()
         self._environment = {**os.environ, "CONTAINERS_CONF": str(self.folder / "containers.conf")}
         socket = self.folder / "podman.sock"
         self.url = f"unix://{socket}"
@@ -56,6 +57,7 @@ class Podman:
             self._service = subprocess.Popen(
                 self.command("system", "service", "--time=0", self.url),
                 env=self._environment,
+                cwd=self.folder,  # the containers' monitor leaves a file `oom` where it was started
                 stdout=log,
                 stderr=log,
             )
@@ -79,6 +81,13 @@ class Podman:
             self.command(*words), env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, check=True
         )
         return done.stdout.decode()
+
+    def build(self, name: str, *lines: str) -> str:
+        """An image made of the test's own by these lines; its name."""
+        file = self.folder / "Containerfile"
+        file.write_text("\n".join([f"FROM {IMAGE}", *lines]))
+        self.run("build", "--network=none", "--tag", name, "--file", str(file), str(self.folder / "context"))
+        return name
 
     def containers(self) -> list[str]:
         """The ids of all containers, running or not."""
@@ -133,9 +142,6 @@ def _pack(archive: Path) -> None:
             tar.addfile(entry)
         for path in sorted({*binaries, *_libraries(binaries)}):
             tar.add(os.path.realpath(path), arcname=path, recursive=False)
-        for name in PROGRAMS:
-            if name != "sh" and not Path(shutil.which(name) or "").is_relative_to("/bin"):
-                continue
         tar.add(library, arcname=str(library), filter=_without_tests)
 
 
@@ -143,7 +149,6 @@ def _without_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     left_out = (
         "/test",
         "/site-packages",
-        "/__pycache__",
         "/lib-dynload",
         "/idlelib",
         "/tkinter",
