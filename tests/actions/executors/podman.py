@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_infra.actions.executors.cgroups import groups_named
+
 IMAGE = "localhost/agent-infra-test:1"
 PYTHON = str(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
 PROGRAMS = ("sh", "sleep", "cat", "setsid", "kill", "touch", "ls")
@@ -96,6 +98,12 @@ class Podman:
     def volumes(self) -> list[str]:
         """The names of all volumes."""
         return self.run("volume", "ls", "--quiet").split()
+
+    def assert_empty(self) -> None:
+        """No container, no volume, no control group of the library's is there."""
+        assert self.containers() == []
+        assert self.volumes() == []
+        assert not [name for name in groups_named("agent-infra-") if name.startswith(f"agent-infra-{os.getpid()}-")]
 
     def close(self) -> None:
         """End the service, every container and the storage."""
