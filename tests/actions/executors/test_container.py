@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -171,6 +174,7 @@ def test_a_missing_mount_is_named_and_not_made(engine: Podman, tmp_path: Path) -
     assert not absent.exists()
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the docker library's socket, which never connected
 def test_no_engine_is_named(engine: Podman, tmp_path: Path) -> None:
     url = f"unix://{tmp_path}/nobody.sock"
     error = failed(once(engine, tool("print(1)"), url=url), "ExecutorUnavailable")
@@ -183,6 +187,7 @@ def test_no_engine_is_named(engine: Podman, tmp_path: Path) -> None:
             await executor.discover(IMAGE)
 
     using(engine, discover, url=url)
+    gc.collect()
 
 
 # -- what a command may do -----------------------------------------------------------------------------------------
@@ -198,8 +203,6 @@ CONNECT = READ + (
 
 
 def test_there_is_no_network_unless_asked_for(engine: Podman) -> None:
-    import socket
-
     with socket.create_server(("0.0.0.0", 0)) as server:
         params = {"host": "192.0.2.1", "port": server.getsockname()[1]}
         assert once(engine, tool(CONNECT), params).output == "Network is unreachable"
@@ -376,7 +379,16 @@ def test_a_container_that_somebody_else_ends_is_a_death(engine: Podman) -> None:
         error = failed(await asyncio.wait_for(task, BOUND), "WorkerDied")
         assert error["signal"] == "SIGKILL"
         task = await begun(executor)
-        await asyncio.to_thread(engine.run, "rm", "--force", *engine.containers())
+        await asyncio.to_thread(engine.run, "rm", "--force", "--volumes", *engine.containers())
+        assert "lost sight" in failed(await asyncio.wait_for(task, BOUND), "WorkerDied")["what"]
+
+    using(engine, body)
+
+
+def test_what_was_printed_before_a_container_was_taken_away_is_no_result(engine: Podman) -> None:
+    async def body(executor: ContainerExecutor) -> None:
+        task = await begun(executor, f"print(17, flush=True)\n{SLEEP}")
+        await asyncio.to_thread(engine.run, "rm", "--force", "--volumes", *engine.containers())
         failed(await asyncio.wait_for(task, BOUND), "WorkerDied")
 
     using(engine, body)
@@ -410,8 +422,10 @@ def client(podman: Podman) -> subprocess.Popen[bytes]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.send_signal(signal.SIGKILL)  # harmless once it was waited for
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
 
 
 def test_what_a_killed_client_left_is_removed_by_the_next_one_and_a_living_ones_is_not(engine: Podman) -> None:
@@ -468,8 +482,6 @@ def test_a_secret_reaches_the_command_and_nothing_that_is_kept(engine: Podman) -
     def resolve(text: str) -> str:
         return text.replace("secret://NAME", secret)
 
-    import hashlib
-
     outcome = once(engine, tool(code, environment=environment), resolve=resolve)
     assert outcome.output == hashlib.sha256(secret.encode()).hexdigest()
     assert secret not in repr(outcome)
@@ -517,7 +529,10 @@ def test_an_image_says_which_tools_it_has(engine: Podman) -> None:
 # -- the public suite ----------------------------------------------------------------------------------------------
 
 PROMISES = [each for each in EXECUTOR_PROMISES if each.capability not in OPTIONAL_EXECUTOR_CAPABILITIES]
-MOUNTS = {str(Path(__file__).with_name("suite_command.py")): "/suite/run.py", executor_tools.__file__: "/suite/tools.py"}
+MOUNTS = {
+    str(Path(__file__).with_name("suite_command.py")): "/suite/run.py",
+    executor_tools.__file__: "/suite/tools.py",
+}
 
 
 def suite_tool(function: Callable[..., Any]) -> Tool:

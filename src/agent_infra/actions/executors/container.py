@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from agent_infra.actions.executors.base import LESS_MEMORY, Call, Failure, Limits, Outcome, Timer, stopped, until_done
@@ -190,6 +191,10 @@ class ContainerExecutor:
         """A started container. Raises ExecutorUnavailable, CommandUnknown; nothing is left of it then."""
         engine = await self._reached()
         image = await self._in_thread(partial(engine.image, wanted.image, pull=wanted.pull))
+        missing = [outside for outside in wanted.mounts if engine.is_local and not Path(outside).exists()]
+        if missing:  # podman would make a folder there
+            why = f"{', '.join(missing)}, to be mounted, is not there"
+            raise unavailable("mount_missing", why, "Make it, or correct its path under mounts.")
         name = f"{self._owner.tag}-{id(self):x}-{next(self._numbers)}"
         group = Group.around(name) if engine.is_local and engine.uses_cgroupfs else None
         wish = self._wish(call, wanted, name, engine, own_group=group is not None)

@@ -107,7 +107,7 @@ class Engine:
     def create(self, wish: Wish) -> str:
         """Make a container; its id. Raises CommandUnknown.
 
-        What is mounted has to be there: given as `binds`, a missing folder would be made, empty, on this machine.
+        What is mounted has to be there: given as `binds`, Docker would make a missing folder, empty.
         """
         host: Any = self._api.create_host_config(
             network_mode=None if wish.network else "none",
@@ -148,9 +148,12 @@ class Engine:
             self._api.start(container)
 
     def wait(self, container: str) -> int:
-        """The exit code of a container, once it has ended."""
+        """The exit code of a container, once it has ended. The code that waiting gives isn't used: for a container that is
+        removed meanwhile podman gives 0 there, as if it had succeeded.
+        """
         with self._told("wait for a container"):
-            return int(self._api.wait(container, timeout=None)["StatusCode"])
+            self._api.wait(container, timeout=None)
+            return int(self._api.inspect_container(container)["State"]["ExitCode"])
 
     def state(self, container: str) -> State:
         """How a container stands."""
