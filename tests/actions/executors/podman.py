@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_infra.actions.executors.cgroups import groups_named
+
 IMAGE = "localhost/agent-infra-test:1"
 PYTHON = str(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
 PROGRAMS = ("sh", "sleep", "cat", "setsid", "kill", "touch", "ls")
@@ -49,6 +51,7 @@ class Podman:
         _install()
         self.folder = Path(tempfile.mkdtemp(prefix="podman-"))
         (self.folder / "containers.conf").write_text(CONF)
+        (self.folder / "context").mkdir()
         self._environment = {**os.environ, "CONTAINERS_CONF": str(self.folder / "containers.conf")}
         socket = self.folder / "podman.sock"
         self.url = f"unix://{socket}"
@@ -56,7 +59,7 @@ class Podman:
             self._service = subprocess.Popen(
                 self.command("system", "service", "--time=0", self.url),
                 env=self._environment,
-                cwd=self.folder,  # an `oom` file appears where the service runs
+                cwd=self.folder,  # the containers' monitor leaves a file `oom` where it was started
                 stdout=log,
                 stderr=log,
             )
@@ -81,6 +84,13 @@ class Podman:
         )
         return done.stdout.decode()
 
+    def build(self, name: str, *lines: str) -> str:
+        """An image made of the test's own by these lines; its name."""
+        file = self.folder / "Containerfile"
+        file.write_text("\n".join([f"FROM {IMAGE}", *lines]))
+        self.run("build", "--network=none", "--tag", name, "--file", str(file), str(self.folder / "context"))
+        return name
+
     def containers(self) -> list[str]:
         """The ids of all containers, running or not."""
         return self.run("ps", "--all", "--quiet", "--no-trunc").split()
@@ -88,6 +98,12 @@ class Podman:
     def volumes(self) -> list[str]:
         """The names of all volumes."""
         return self.run("volume", "ls", "--quiet").split()
+
+    def assert_empty(self) -> None:
+        """No container, no volume, no control group of the library's is there."""
+        assert self.containers() == []
+        assert self.volumes() == []
+        assert not [name for name in groups_named("agent-infra-") if name.startswith(f"agent-infra-{os.getpid()}-")]
 
     def close(self) -> None:
         """End the service, every container and the storage."""
@@ -134,9 +150,6 @@ def _pack(archive: Path) -> None:
             tar.addfile(entry)
         for path in sorted({*binaries, *_libraries(binaries)}):
             tar.add(os.path.realpath(path), arcname=path, recursive=False)
-        for name in PROGRAMS:
-            if name != "sh" and not Path(shutil.which(name) or "").is_relative_to("/bin"):
-                continue
         tar.add(library, arcname=str(library), filter=_without_tests)
 
 
@@ -144,7 +157,6 @@ def _without_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     left_out = (
         "/test",
         "/site-packages",
-        "/__pycache__",
         "/lib-dynload",
         "/idlelib",
         "/tkinter",

@@ -1,52 +1,55 @@
-"""The conformance suite's tools as a command in an image that has nothing but Python: `suite_command.py FUNCTION`."""
+"""The conformance suite's functions as a command in an image: `suite_command.py TOOLS FUNCTION`.
+
+The image has Python and nothing else: what the functions' module wants of the library is a stand-in here, so this is
+also how a tool in a container can be written without the library.
+"""
+
+from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
 import inspect
 import json
 import os
 import sys
-import time
 import types
-
-TOOLS = os.path.join(os.path.dirname(__file__), "..", "tools", "executor_tools.py")
+from typing import Any, get_type_hints
 
 
 class CallContext:
-    """What the suite's tools ask of a call."""
+    """What a function may know of its call, from the environment."""
 
-    def __init__(self) -> None:
-        self.idempotency_key = os.environ["AGENT_INFRA_IDEMPOTENCY_KEY"]
-        seconds = os.environ.get("AGENT_INFRA_SECONDS")
-        self._ends = None if seconds is None else time.monotonic() + float(seconds)
+    idempotency_key = os.environ["AGENT_INFRA_IDEMPOTENCY_KEY"]
+    deadline = float(os.environ["AGENT_INFRA_SECONDS"]) if "AGENT_INFRA_SECONDS" in os.environ else None
 
-    @property
-    def deadline(self):
-        return None if self._ends is None else max(0.0, self._ends - time.monotonic())
-
-    def progress(self, update) -> None:
-        print("::progress", update, flush=True)
+    def progress(self, update: str | float) -> None:
+        """Report a line."""
+        print(f"::progress {update}", flush=True)
 
 
-def main() -> None:
-    package, actions = types.ModuleType("agent_infra"), types.ModuleType("agent_infra.actions")
-    actions.CallContext = CallContext
-    sys.modules |= {"agent_infra": package, "agent_infra.actions": actions}
-    tools = types.ModuleType("executor_tools")
-    sys.modules["executor_tools"] = tools
-    with open(TOOLS, encoding="utf-8") as file:
-        exec(compile(file.read(), TOOLS, "exec"), tools.__dict__)
-    function = getattr(tools, sys.argv[1])
-    params = json.loads(sys.stdin.buffer.read())
-    if "spot" in params:
-        params["spot"] = tools.Spot(**params["spot"])
-    if "context" in inspect.signature(function).parameters:
-        params["context"] = CallContext()
+def main(path: str, name: str) -> None:
+    stand_in = types.ModuleType("agent_infra.actions")
+    stand_in.CallContext = CallContext  # type: ignore[attr-defined]
+    sys.modules |= {"agent_infra": types.ModuleType("agent_infra"), "agent_infra.actions": stand_in}
+    spec = importlib.util.spec_from_file_location("tools", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tools"] = module
+    spec.loader.exec_module(module)
+    function = getattr(module, name)
+    params: dict[str, Any] = json.load(sys.stdin)
+    for each, kind in get_type_hints(function).items():
+        if kind is CallContext:
+            params[each] = CallContext()
+        elif each in params and dataclasses.is_dataclass(kind):
+            params[each] = kind(**params[each])  # type: ignore[operator]
     value = function(**params)
-    value = asyncio.run(value) if inspect.isawaitable(value) else value
-    value = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
-    sys.stdout.flush()
-    sys.stdout.buffer.write(b"\n" + json.dumps(value, ensure_ascii=False).encode() + b"\n")
+    value = asyncio.run(value) if inspect.iscoroutine(value) else value
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
+    print(json.dumps(plain, ensure_ascii=False))
 
 
-main()
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,25 +1,29 @@
-"""Commands in containers, on a real engine: podman's service, started here with storage of its own."""
+"""Commands in containers, on a real engine: results, failures, limits, ends, and what is left behind (nothing)."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import gc
+import hashlib
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 import pytest
 
-from agent_infra import Infra
-from agent_infra.actions import Tool, make_tool
+from agent_infra.actions import Tool
 from agent_infra.actions.executors import Call, ContainerExecutor, Outcome
-from agent_infra.actions.tools import InContainer
-from agent_infra.config import find_project
+from agent_infra.actions.executors.container_engine import Engine
+from agent_infra.actions.tools.container import LABEL
+from agent_infra.actions.tools.elsewhere import InContainer
 from agent_infra.errors import ExecutorUnavailable, HomeClosed, ToolInvalid
 from agent_infra.testing import executor_tools
 from agent_infra.testing.executors import (
@@ -29,366 +33,517 @@ from agent_infra.testing.executors import (
     executor_capabilities,
 )
 
-engine_module = run_path(str(Path(__file__).with_name("podman.py")))
-IMAGE, PYTHON = engine_module["IMAGE"], engine_module["PYTHON"]
-SUITE = Path(__file__).with_name("suite_command.py")
-PROMISES = [each for each in EXECUTOR_PROMISES if each.capability not in OPTIONAL_EXECUTOR_CAPABILITIES]
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("containers")]
+from .podman import IMAGE, PYTHON, Podman
+
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("podman")]
+SRC = Path(__file__).parents[3] / "src"
+BOUND = 60.0
+"""Seconds after which a test gives up waiting."""
+SLEEP = "import time; print('::progress begun', flush=True); time.sleep(600)"
+READ = "import json, sys; params = json.load(sys.stdin)\n"
 
 
-@pytest.fixture(scope="module")
-def podman() -> Iterator[Any]:
-    engine = engine_module["Podman"]()
-    yield engine
-    engine.close()
+def tool(code: str, **options: Any) -> Tool:
+    """A tool that is a few lines of Python in the image."""
+    return Tool("t", {}, {}, InContainer(IMAGE, (PYTHON, "-c", code), **options), effects="none")
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left(podman: Any) -> Iterator[None]:
-    """After each test: no container, no volume."""
-    yield
-    assert (podman.containers(), podman.volumes()) == ([], [])
+def call(made: Tool, params: dict[str, Any] | None = None, **options: Any) -> Call:
+    return Call(made, params or {}, "call-1", options.pop("key", "key-1"), **options)
 
 
-def command(code: str, **options: Any) -> Tool:
-    """A tool that runs Python code in the image. `given` in it are the parameters; what it leaves in `out` is printed."""
-    run = f"import json, os, sys, time\ngiven = json.load(sys.stdin)\nout = None\n{code}\nprint(json.dumps(out))"
-    return Tool("text_box", {}, {}, InContainer(IMAGE, (PYTHON, "-c", run), **options), effects="none")
-
-
-def call(tool: Tool, params: dict[str, Any] | None = None, **limits: Any) -> Call:
-    return Call(tool, params or {}, "call-1", "键-1", **limits)
-
-
-def using(podman: Any, body: Callable[[ContainerExecutor], Awaitable[Any]], **options: Any) -> Any:
+def using(podman: Podman, body: Callable[[ContainerExecutor], Awaitable[Any]], **options: Any) -> Any:
     """Run a body with a started executor, and stop that."""
 
     async def run() -> Any:
-        executor = ContainerExecutor(engine=podman.url, home="/家", **options)
+        executor = ContainerExecutor(engine=options.pop("url", podman.url), **options)
         await executor.start()
         try:
-            return await body(executor)
+            return await asyncio.wait_for(body(executor), BOUND)
         finally:
             await executor.stop()
 
     return asyncio.run(run())
 
 
-def outcome(podman: Any, asked: Call, **options: Any) -> Outcome:
-    return using(podman, lambda executor: executor.execute(asked), **options)
+def once(podman: Podman, made: Tool, params: dict[str, Any] | None = None, **options: Any) -> Outcome:
+    """One call, on an executor of its own."""
+    executors = {name: options.pop(name) for name in ("url", "memory_mb", "pids", "resolve") if name in options}
+    return using(podman, lambda executor: executor.execute(call(made, params, **options)), **executors)
 
 
-def failed(ended: Outcome, code: str) -> dict[str, Any]:
-    assert ended.error is not None, ended
-    assert ended.error["code"] == code, ended
-    assert ended.output is None
-    return ended.error
+def failed(outcome: Outcome, code: str, status: str = "failed") -> dict[str, Any]:
+    assert outcome.status == status, outcome
+    assert outcome.output is None
+    assert outcome.error is not None
+    assert outcome.error["code"] == code, outcome
+    return outcome.error
 
 
-# -- the promises ----------------------------------------------------------------------------------
+async def begun(executor: ContainerExecutor, code: str = SLEEP, **options: Any) -> asyncio.Task[Outcome]:
+    """A call whose command has said something."""
+    heard = asyncio.Event()
+    made = call(tool(code), on_progress=lambda _: heard.set(), **options)
+    task = asyncio.create_task(executor.execute(made))
+    await asyncio.wait_for(heard.wait(), BOUND)
+    return task
 
 
-def suite_tool(function: Callable[..., Any]) -> Tool:
-    mounts = {str(SUITE.parent): "/suite/here", str(Path(executor_tools.__file__).parent): "/suite/tools"}
-    inside = InContainer(IMAGE, (PYTHON, f"/suite/here/{SUITE.name}", function.__name__), mounts=mounts)
-    return Tool(f"box_{function.__name__}", {}, {}, inside, effects="none")
+# -- results and failures ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=str)
-def test_it_keeps_the_promises(podman: Any, promise: ExecutorPromise) -> None:
-    promise.check(lambda: ContainerExecutor(engine=podman.url), suite_tool)
+def test_a_result_comes_back_with_the_image_that_gave_it(engine: Podman) -> None:
+    code = READ + "print('ignored'); print(json.dumps({'给': params, 'more': [1, None]}, ensure_ascii=False))"
+    outcome = once(engine, tool(code), {"城市": "北京 🌧", "": {"深": [True]}})
+    assert outcome.ok, outcome
+    assert outcome.output == {"给": {"城市": "北京 🌧", "": {"深": [True]}}, "more": [1, None]}
+    assert outcome.executor == "container"
+    assert outcome.exit_code == 0
+    image = json.loads(engine.run("image", "inspect", IMAGE))[0]
+    expected = {"image": IMAGE, "image_digest": image["Digest"], "image_id": f"sha256:{image['Id']}"}
+    assert outcome.facts == expected
+    assert (outcome.cpu_seconds or 0) > 0
+    assert (outcome.peak_memory_mb or 0) > 1
 
 
-def test_it_runs_no_functions(podman: Any) -> None:
-    assert executor_capabilities(lambda: ContainerExecutor(engine=podman.url)) == frozenset()
-    with pytest.raises(ToolInvalid, match="no command in an image"):
-        outcome(podman, call(make_tool(executor_tools.block, effects="none")))
-
-
-# -- what a call gets, and leaves ------------------------------------------------------------------
-
-
-def test_a_result_with_the_image_that_gave_it(podman: Any) -> None:
+def test_key_and_seconds_are_in_the_environment_and_progress_comes_in_order(engine: Podman) -> None:
     heard: list[Any] = []
-    code = """
-print("::progress 开始")
-print("::progress 0.5")
-out = {"城市": given["城市"], "key": os.environ["AGENT_INFRA_IDEMPOTENCY_KEY"]}
-"""
-    ended = outcome(podman, call(command(code), {"城市": "北京"}, on_progress=heard.append))
-    assert ended.ok, ended
-    assert ended.output == {"城市": "北京", "key": "键-1"}
-    assert heard == ["开始", 0.5]
-    [image] = json.loads(podman.run("image", "inspect", IMAGE))
-    assert ended.facts["image"] == IMAGE
-    assert ended.facts["image_digest"] == image["Digest"]
-    assert ended.facts["image_id"].removeprefix("sha256:") == image["Id"]
-    assert ended.peak_memory_mb is not None
-    assert ended.peak_memory_mb > 1
-    assert ended.cpu_seconds is not None
+    code = (
+        "import os; print('::progress 0.25', flush=True); print('::progress 一半了', flush=True); print('::progress 2')\n"
+        "import json; print(json.dumps([os.environ.get('AGENT_INFRA_' + n) for n in ('IDEMPOTENCY_KEY', 'SECONDS')]))"
+    )
+    outcome = once(engine, tool(code), key="钥匙", total=50.0, on_progress=heard.append)
+    assert outcome.output == ["钥匙", "50"]
+    assert heard == [0.25, "一半了", "2"]
 
 
-def test_a_command_that_fails_says_why(podman: Any) -> None:
-    ended = outcome(podman, call(command("raise ValueError('没有这个城市')")))
-    assert "没有这个城市" in failed(ended, "ToolFailed")["what"]
-    assert ended.exit_code == 1
-    assert "Traceback" in ended.stderr
+def test_a_failure_carries_the_commands_own_words(engine: Podman) -> None:
+    outcome = once(engine, tool("import sys; print('警告', file=sys.stderr); sys.exit('没有这个城市')"))
+    error = failed(outcome, "ToolFailed")
+    assert error["what"] == "it exited with code 1: 没有这个城市"
+    assert error["exit_code"] == outcome.exit_code == 1
+    assert outcome.stderr == "警告\n没有这个城市\n"
+    assert outcome.facts["image_digest"].startswith("sha256:")
+    spoken = "import json; print(json.dumps({'error': {'what': '余额不足', 'type': 'NoMoney'}})); raise SystemExit(4)"
+    error = failed(once(engine, tool(spoken)), "ToolFailed")
+    assert error == {"code": "ToolFailed", "what": "余额不足", "type": "NoMoney", "exit_code": 4}
 
 
-def test_it_is_shut_in(podman: Any) -> None:
-    code = """
-import socket
-def tried(work):
-    try:
-        return work() or "could"
-    except OSError as error:
-        return type(error).__name__
-out = {
-    "network": tried(lambda: socket.create_connection(("127.0.0.1", 9), 1) and None),
-    "interfaces": [name for _, name in socket.if_nameindex()],
-    "root": tried(lambda: open("/new", "w").close()),
-    "work": tried(lambda: open("/work/new", "w").close()),
-    "tmp": tried(lambda: open("/tmp/new", "w").close()),
-    "capabilities": [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")],
-}
-"""
-    out = outcome(podman, call(command(code))).output
-    assert out["interfaces"] in ([], ["lo"])
-    assert out | {"interfaces": 0} == {
-        "network": out["network"],
-        "interfaces": 0,
-        "root": "OSError",
-        "work": "could",
-        "tmp": "could",
-        "capabilities": ["0000000000000000"],
-    }
-    assert out["network"] != "could"
+def test_what_is_no_result_is_said(engine: Podman) -> None:
+    assert "printed no result" in failed(once(engine, tool("")), "BadOutput")["what"]
+    assert "'晴天'" in failed(once(engine, tool("print('晴天')")), "BadOutput")["what"]
+    killed = failed(once(engine, tool("import os; os.kill(os.getpid(), 11); os.abort()")), "WorkerDied")
+    assert killed["signal"] in ("SIGSEGV", "SIGABRT")
 
 
-def test_what_is_mounted_can_be_read_and_not_written(podman: Any, tmp_path: Path) -> None:
-    (tmp_path / "页.txt").write_text("第一页", encoding="utf-8")
-    code = """
-text = open("/data/页.txt", encoding="utf-8").read()
-try:
-    open("/data/new", "w")
-    out = [text, "written"]
-except OSError:
-    out = [text, "refused"]
-"""
-    ended = outcome(podman, call(command(code, mounts={str(tmp_path): "/data"})))
-    assert ended.output == ["第一页", "refused"], ended
-    assert [each.name for each in tmp_path.iterdir()] == ["页.txt"]
+def test_parameters_that_nobody_reads_hold_nothing_up(engine: Podman) -> None:
+    large = {"text": "x" * 5_000_000}
+    assert once(engine, tool("print(1)"), large).output == 1
+    failed(once(engine, tool("import time; time.sleep(600)"), large, total=1.0), "TimedOut", "timed_out")
 
 
-def test_the_number_of_its_processes_is_limited(podman: Any) -> None:
-    code = """
-import threading
-started = 0
-try:
-    for _ in range(200):
-        threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
-        started += 1
-except RuntimeError:
-    pass
-out = started
-"""
-    ended = outcome(podman, call(command(code, pids=20)))
-    assert ended.ok, ended
-    assert ended.output < 20
+def test_large_parameters_and_results_come_through(engine: Podman) -> None:
+    code = READ + "print(json.dumps(params['text'] * 2))"
+    assert once(engine, tool(code), {"text": "明" * 500_000}).output == "明" * 1_000_000
 
 
-def test_over_its_memory_limit_it_is_ended_with_the_figures(podman: Any) -> None:
-    ended = outcome(podman, call(command("held = bytearray(300 << 20); out = len(held)", memory_mb=64)))
-    error = failed(ended, "ToolOutOfMemory")
-    assert error["memory_limit_mb"] == 64
-    assert 40 < error["peak_memory_mb"] < 70
-    assert error["memory"] == "host"
-    assert error["mend"]
-    assert ended.exit_code == 137
-    fits = outcome(podman, call(command("held = bytearray(30 << 20); out = len(held)", memory_mb=128)))
-    assert fits.output == 30 << 20
-    asked = call(command("held = bytearray(300 << 20)", memory_mb=1000), resources={"memory_mb": 64.0})
-    assert failed(outcome(podman, asked), "ToolOutOfMemory")["memory_limit_mb"] == 64
+# -- what can't begin ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limits", "word"), [({"total": 1.5}, "total"), ({"idle": 1.5, "total": 60.0}, "idle")])
-def test_a_limit_ends_it(podman: Any, limits: dict[str, float], word: str) -> None:
-    ended = outcome(podman, call(command("print('halfway', flush=True)\ntime.sleep(100)"), **limits))
-    assert ended.status == "timed_out"
-    assert failed(ended, "TimedOut")["limit"] == word
-    assert ended.stdout == "halfway\n"
+def test_a_missing_image_is_named(engine: Podman) -> None:
+    missing = Tool("t", {}, {}, InContainer("localhost/nobody-made-this:1", ("x",)), effects="none")
+    error = failed(once(engine, missing), "ExecutorUnavailable")
+    assert error["reason"] == "image_missing"
+    assert "nobody-made-this" in error["what"]
+    assert "docker pull localhost/nobody-made-this:1" in error["mend"]
 
 
-def test_a_cancelled_call_is_ended_first(podman: Any) -> None:
-    async def body(executor: ContainerExecutor) -> None:
-        heard = asyncio.Event()
-        tool = command("print('::progress here', flush=True)\ntime.sleep(100)")
-        task = asyncio.create_task(executor.execute(call(tool, on_progress=lambda _: heard.set())))
-        await asyncio.wait_for(heard.wait(), 60)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
-        assert podman.containers() == []
-
-    using(podman, body)
+@pytest.mark.parametrize("command", [("no-such-program",), ("/no/such/program",), ("/etc",), ()])
+def test_a_missing_command_is_named(engine: Podman, command: tuple[str, ...]) -> None:
+    missing = Tool("t", {}, {}, InContainer(IMAGE, command), effects="none")
+    error = failed(once(engine, missing), "ToolNotLoaded")
+    assert error["what"].startswith(f"its command can't be started in '{IMAGE}': ")
+    assert not command or command[0] in error["what"]
 
 
-def test_a_stopped_executor_leaves_nothing_and_takes_nothing_in(podman: Any) -> None:
-    async def body(executor: ContainerExecutor) -> None:
-        heard = asyncio.Event()
-        tool = command("print('::progress here', flush=True)\ntime.sleep(100)")
-        task = asyncio.create_task(executor.execute(call(tool, on_progress=lambda _: heard.set())))
-        await asyncio.wait_for(heard.wait(), 60)
-        await executor.stop()
-        failed(await task, "ExecutorStopped")
-        assert podman.containers() == []
-        with pytest.raises(HomeClosed):
-            await executor.execute(call(tool))
-
-    using(podman, body)
+def test_a_missing_mount_is_named_and_not_made(engine: Podman, tmp_path: Path) -> None:
+    absent = tmp_path / "不在"
+    error = failed(once(engine, tool("print(1)", mounts={str(absent): "/in"})), "ExecutorUnavailable")
+    assert error["reason"] == "mount_missing"
+    assert "不在" in error["what"]
+    assert not absent.exists()
 
 
-# -- what can't begin ------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the docker library's socket, which never connected
+def test_no_engine_is_named(engine: Podman, tmp_path: Path) -> None:
+    url = f"unix://{tmp_path}/nobody.sock"
+    error = failed(once(engine, tool("print(1)"), url=url), "ExecutorUnavailable")
+    assert error["reason"] == "no_engine"
+    assert url in error["what"]
+    assert "DOCKER_HOST" in error["mend"]
 
-
-def test_what_is_not_there_is_named(podman: Any, tmp_path: Path) -> None:
-    missing = Tool("t", {}, {}, InContainer("localhost/nobody-has-this:1", ("x",)), effects="none")
-    assert failed(outcome(podman, call(missing)), "ExecutorUnavailable")["reason"] == "image_missing"
-    strange = Tool("t", {}, {}, InContainer(IMAGE, ("/no/such/program",)), effects="none")
-    failed(outcome(podman, call(strange)), "ToolNotLoaded")
-
-    async def nobody() -> Outcome:
-        executor = ContainerExecutor(engine=f"unix://{tmp_path}/none.sock")
-        await executor.start()
-        try:
-            return await executor.execute(call(command("")))
-        finally:
-            await executor.stop()
-
-    assert failed(asyncio.run(nobody()), "ExecutorUnavailable")["reason"] == "no_engine"
-
-
-# -- secrets, lists of tools -----------------------------------------------------------------------
-
-
-def test_a_secret_is_put_in_where_the_command_runs(podman: Any) -> None:
-    tool = command("out = os.environ['TOKEN'][::-1]", environment={"TOKEN": "secret://WEATHER"})
-    asked: list[str] = []
-
-    def resolve(text: str) -> str:
-        asked.append(text)
-        return "ieheim-密-42" if text == "secret://WEATHER" else text
-
-    ended = outcome(podman, call(tool), resolve=resolve)
-    assert ended.output == "24-密-miehei", ended
-    assert asked == ["secret://WEATHER"]
-
-
-def test_an_image_may_list_its_tools(podman: Any) -> None:
-    name = "localhost/agent-infra-test-listing:1"
-    entry = {
-        "name": "shout",
-        "command": [PYTHON, "-c", "import json, sys; print(json.dumps(json.load(sys.stdin)['text'].upper()))"],
-        "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-        "effects": "none",
-    }
-    container = podman.run("create", f"--label=agent_infra.tools={json.dumps([entry])}", IMAGE, "x").strip()
-    podman.run("commit", container, name)
-    podman.run("rm", container)
-    podman.run("volume", "prune", "--force")
-
-    async def body(executor: ContainerExecutor) -> Outcome:
-        [tool] = await executor.discover(name)
-        assert (tool.name, tool.effects) == ("shout", "none")
-        with pytest.raises(ToolInvalid, match="lists no tools"):
+    async def discover(executor: ContainerExecutor) -> None:
+        with pytest.raises(ExecutorUnavailable, match=r"nobody\.sock"):
             await executor.discover(IMAGE)
-        with pytest.raises(ExecutorUnavailable):
-            await executor.discover("localhost/nobody-has-this:1")
-        return await executor.execute(call(tool, {"text": "straße"}))
 
-    assert using(podman, body).output == "STRASSE"
+    using(engine, discover, url=url)
+    gc.collect()
 
 
-# -- after a crash ---------------------------------------------------------------------------------
+# -- what a command may do -----------------------------------------------------------------------------------------
+
+CONNECT = READ + (
+    "import socket\n"
+    "routes = [line.split() for line in open('/proc/net/route')][1:]\n"
+    "gateways = [bytes.fromhex(route[2])[::-1] for route in routes if route[1] == '00000000']\n"
+    "place = socket.inet_ntoa(gateways[0]) if gateways else params['host']\n"
+    "try:\n    socket.create_connection((place, params['port']), 10).close()\n    print('\"connected\"')\n"
+    "except OSError as error:\n    print(json.dumps(error.strerror))\n"
+)
+
+
+def test_there_is_no_network_unless_asked_for(engine: Podman) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        params = {"host": "192.0.2.1", "port": server.getsockname()[1]}
+        assert once(engine, tool(CONNECT), params).output == "Network is unreachable"
+        assert once(engine, tool(CONNECT, network=True), params).output == "connected"
+
+
+def test_the_root_can_only_be_read_and_the_work_folders_are_empty_each_time(engine: Podman) -> None:
+    code = (
+        "import json, os\nfound = {}\n"
+        "for place in ('/root.txt', '/etc/x', '/work/x', '/tmp/x'):\n"
+        "    fresh = not os.path.exists(place)\n"
+        "    try:\n        open(place, 'w').write('x'); found[place] = fresh\n"
+        "    except OSError as error: found[place] = error.strerror\n"
+        "print(json.dumps([found, os.getcwd()]))"
+    )
+    only_read = "Read-only file system"
+    for _ in range(2):
+        found, place = once(engine, tool(code)).output
+        assert found == {"/root.txt": only_read, "/etc/x": only_read, "/work/x": True, "/tmp/x": True}
+        assert place == "/work"
+
+
+def test_mounts_can_only_be_read(engine: Podman, tmp_path: Path) -> None:
+    (tmp_path / "数据.txt").write_text("里面")
+    code = (
+        "import json\ntry: open('/in/new', 'w')\nexcept OSError as error: said = error.strerror\n"
+        "print(json.dumps([open('/in/数据.txt').read(), said]))"
+    )
+    outcome = once(engine, tool(code, mounts={str(tmp_path): "/in"}))
+    assert outcome.output == ["里面", "Read-only file system"], outcome
+    assert [path.name for path in tmp_path.iterdir()] == ["数据.txt"]
+
+
+def test_it_has_no_capabilities_and_can_gain_none(engine: Podman) -> None:
+    code = "import json; print(json.dumps(dict(line.split(':', 1) for line in open('/proc/self/status'))))"
+    status = once(engine, tool(code)).output
+    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
+    assert status["NoNewPrivs"].strip() == "1"
+
+
+FORK = (
+    "import os, time\ncount = 0\n"
+    "try:\n    while count < 200:\n        if os.fork() == 0: time.sleep(600)\n        count += 1\n"
+    "except OSError: pass\nprint(count)"
+)
+
+
+def test_it_may_have_so_many_processes(engine: Podman) -> None:
+    assert 5 <= once(engine, tool(FORK, pids=20)).output < 20
+    assert 5 <= once(engine, tool(FORK), pids=30).output < 30
+    assert once(engine, tool(FORK)).output == 200, "the usual limit is higher"
+
+
+@pytest.mark.parametrize("place", ["its memory", "a child's memory", "a work folder"])
+def test_memory_over_the_limit_is_told_with_its_figures(engine: Podman, place: str) -> None:
+    eat = "kept = [bytearray(1 << 20) for _ in range(500)]; print(1)"
+    child = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {eat!r}]).returncode and 1)"
+    write = "f = open('/work/x', 'wb')\nfor _ in range(500): f.write(bytes(1 << 20))\nprint(1)"
+    code = {"its memory": eat, "a child's memory": child, "a work folder": write}[place]
+    outcome = once(engine, tool(code, memory_mb=64))
+    error = failed(outcome, "ToolOutOfMemory")
+    assert error["memory"] == "host"
+    assert error["memory_limit_mb"] == 64
+    assert 60 < error["peak_memory_mb"] < 90
+    assert error["what"] == "its processes held 64 MiB of the 64 MiB that it may have, and wanted more"
+    assert "memory_limit_mb" in error["mend"]
+    assert outcome.peak_memory_mb == error["peak_memory_mb"]
+
+
+def test_which_memory_limit_holds(engine: Podman) -> None:
+    code = (
+        "import json, pathlib\nroots = ('/sys/fs/cgroup/memory/memory.limit_in_bytes', '/sys/fs/cgroup/memory.max')\n"
+        "print([int(pathlib.Path(p).read_text()) >> 20 for p in roots if pathlib.Path(p).exists()][0])"
+    )
+    assert once(engine, tool(code), memory_mb=300).output == 300
+    assert once(engine, tool(code, memory_mb=200), memory_mb=300).output == 200
+    assert once(engine, tool(code, memory_mb=200), resources={"memory_mb": 100.0}).output == 100
+
+
+# -- ends ----------------------------------------------------------------------------------------------------------
+
+
+def test_time_limits_end_it(engine: Podman) -> None:
+    error = failed(once(engine, tool(SLEEP), total=1.0), "TimedOut", "timed_out")
+    assert (error["limit"], error["seconds"]) == ("total", 1.0)
+    engine.assert_empty()
+    outcome = once(engine, tool(SLEEP), idle=1.0, total=500.0)
+    assert failed(outcome, "TimedOut", "timed_out")["limit"] == "idle"
+    assert outcome.stdout == "::progress begun\n"
+    assert outcome.facts["image_digest"]
+
+
+def test_a_cancelled_call_leaves_nothing(engine: Podman) -> None:
+    async def body(executor: ContainerExecutor) -> None:
+        task = await begun(executor)
+        assert len(engine.containers()) == 1
+        assert len(engine.volumes()) == 1
+        task.cancel()
+        await asyncio.wait({task}, timeout=BOUND)
+        assert task.cancelled()
+        engine.assert_empty()
+        assert (await executor.execute(call(tool("print(2)")))).output == 2
+
+    using(engine, body)
+
+
+def test_a_call_cancelled_while_it_begins_leaves_nothing(engine: Podman, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = held(monkeypatch)
+
+    async def body(executor: ContainerExecutor) -> None:
+        task = asyncio.create_task(executor.execute(call(tool(SLEEP))))
+        await asyncio.to_thread(made.reached.wait, BOUND)
+        task.cancel()
+        await asyncio.sleep(0)
+        made.go_on.set()
+        await asyncio.wait({task}, timeout=BOUND)
+        assert task.cancelled()
+        engine.assert_empty()
+
+    using(engine, body)
+
+
+def test_a_stop_ends_what_runs(engine: Podman) -> None:
+    async def body(executor: ContainerExecutor) -> None:
+        tasks = [await begun(executor) for _ in range(2)]
+        await executor.stop()
+        for task in tasks:
+            failed(await asyncio.wait_for(task, BOUND), "ExecutorStopped")
+        engine.assert_empty()
+        with pytest.raises(HomeClosed):
+            await executor.execute(call(tool("print(1)")))
+        with pytest.raises(HomeClosed):
+            await executor.sweep()
+
+    using(engine, body)
+
+
+def test_a_stop_ends_what_is_just_beginning(engine: Podman, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = held(monkeypatch)
+
+    async def body(executor: ContainerExecutor) -> None:
+        task = asyncio.create_task(executor.execute(call(tool(SLEEP))))
+        await asyncio.to_thread(made.reached.wait, BOUND)
+        stopping = asyncio.create_task(executor.stop())
+        await asyncio.sleep(0.1)
+        made.go_on.set()
+        failed(await asyncio.wait_for(task, BOUND), "ExecutorStopped")
+        await asyncio.wait_for(stopping, BOUND)
+        engine.assert_empty()
+
+    using(engine, body)
+
+
+class held:  # noqa: N801 - used like a function
+    """Hold up the making of containers: `reached` when one was made, which is handed on at `go_on`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        create = Engine.create
+
+        def slowly(*arguments: Any) -> str:
+            container = create(*arguments)
+            self.reached.set()
+            self.go_on.wait(BOUND)
+            return container
+
+        monkeypatch.setattr(Engine, "create", slowly)
+
+
+def test_a_container_that_somebody_else_ends_is_a_death(engine: Podman) -> None:
+    async def body(executor: ContainerExecutor) -> None:
+        task = await begun(executor)
+        await asyncio.to_thread(engine.run, "kill", *engine.containers())
+        error = failed(await asyncio.wait_for(task, BOUND), "WorkerDied")
+        assert error["signal"] == "SIGKILL"
+        task = await begun(executor)
+        await asyncio.to_thread(engine.run, "rm", "--force", "--volumes", *engine.containers())
+        assert "lost sight" in failed(await asyncio.wait_for(task, BOUND), "WorkerDied")["what"]
+
+    using(engine, body)
+
+
+def test_what_was_printed_before_a_container_was_taken_away_is_no_result(engine: Podman) -> None:
+    async def body(executor: ContainerExecutor) -> None:
+        task = await begun(executor, f"print(17, flush=True)\n{SLEEP}")
+        await asyncio.to_thread(engine.run, "rm", "--force", "--volumes", *engine.containers())
+        failed(await asyncio.wait_for(task, BOUND), "WorkerDied")
+
+    using(engine, body)
+
+
+# -- what a killed client left -------------------------------------------------------------------------------------
 
 CLIENT = """
 import asyncio, sys
-from runpy import run_path
-here = run_path(sys.argv[2])
+from agent_infra.actions import Tool
+from agent_infra.actions.executors import Call, ContainerExecutor
+from agent_infra.actions.tools.elsewhere import InContainer
+
 async def main():
-    executor = here["ContainerExecutor"](engine=sys.argv[1], home="/家")
+    executor = ContainerExecutor(engine=sys.argv[1], home="家")
     await executor.start()
-    tool = here["command"]("print('::progress here', flush=True)\\ntime.sleep(300)")
-    await executor.execute(here["call"](tool, on_progress=lambda _: print("running", flush=True)))
+    tool = Tool("t", {}, {}, InContainer(sys.argv[2], (sys.argv[3], "-c", sys.argv[4])), effects="none")
+    await executor.execute(Call(tool, {}, "call-9", "key", on_progress=lambda said: print(said, flush=True)))
+
 asyncio.run(main())
 """
 
 
-def test_what_a_killed_client_left_is_removed_and_nothing_else(podman: Any) -> None:
-    here = [sys.executable, "-c", CLIENT, podman.url, __file__]
-    with subprocess.Popen(here, stdout=subprocess.PIPE) as client:
-        assert client.stdout is not None
-        assert client.stdout.readline() == b"running\n"
-        [theirs] = podman.containers()
-        assert using(podman, lambda executor: executor.sweep()) == 0, "its owner lives"
-        assert podman.containers() == [theirs]
-        client.send_signal(signal.SIGKILL)
-        client.wait()
-        assert podman.containers() == [theirs]
-        ended = outcome(podman, call(command("out = 1")))
-        assert ended.output == 1
-        assert podman.containers() == []
-        assert podman.volumes() == []
+def client(podman: Podman) -> subprocess.Popen[bytes]:
+    """Another process, in the middle of a call."""
+    command = [sys.executable, "-c", CLIENT, podman.url, IMAGE, PYTHON, SLEEP]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(SRC)})
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    return process
 
 
-# -- through the whole product ---------------------------------------------------------------------
-
-PROJECT = """
-[containers]
-engine = "{engine}"
-
-[containers.tools.count_words]
-image = "{image}"
-command = ["{python}", "-c", "import json, sys; print(json.dumps({{'words': len(json.load(sys.stdin)['text'].split())}}))"]
-input_schema = {{type = "object", properties = {{text = {{type = "string"}}}}, required = ["text"]}}
-output_schema = {{type = "object", properties = {{words = {{type = "integer"}}}}, required = ["words"]}}
-effects = "none"
-
-[containers.tools.hold_much]
-image = "{image}"
-command = ["{python}", "-c", "held = bytearray(300 << 20); print(1)"]
-input_schema = {{type = "object"}}
-effects = "none"
-memory_mb = 64
-"""
-ACTION = """
-name: count
-tool: count_words
-params: {text: "${state.nodes.user_intent.data.query}"}
-postconditions: ["result.words > 0"]
-result: {type: answer, key: words}
-"""
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)  # harmless once it was waited for
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
 
 
-def test_a_declared_command_is_an_action_with_evidence(podman: Any, tmp_path: Path) -> None:
-    text = PROJECT.format(engine=podman.url, image=IMAGE, python=PYTHON)
-    (tmp_path / "agent_infra.toml").write_text(text, encoding="utf-8")
-    (tmp_path / "actions").mkdir()
-    (tmp_path / "actions" / "count.yaml").write_text(ACTION, encoding="utf-8")
-    with Infra.open(tmp_path / "家", project=find_project(tmp_path)) as infra:
-        graph = infra.session("会话")
-        graph.add_node("user_intent", {"query": "北京 明天 天气", "confidence": 0.9})
-        result = infra.actions.execute("count", graph)
-        assert result.ok, result
-        assert result.output == {"words": 3}
-        bundle = infra.evidence.get(result.evidence_cid)
-        [image] = json.loads(podman.run("image", "inspect", IMAGE))
-        assert bundle["image_digest"] == image["Digest"]
-        assert bundle["facts"]["image"] == IMAGE
-        assert bundle["executor"] == "container"
-        over = infra.actions.execute("hold_much", graph)
-        assert (over.status, over.error and over.error["code"]) == ("failed", "ToolOutOfMemory")
-        why = infra.evidence.why(graph, "hold_much").text()
-        assert "64 MiB" in why
-        print(result, over.error, why, sep="\n")
+def test_what_a_killed_client_left_is_removed_by_the_next_one_and_a_living_ones_is_not(engine: Podman) -> None:
+    living, killed = client(engine), client(engine)
+    try:
+        before = set(engine.containers())
+        assert len(before) == len(engine.volumes()) == 2
+        labels = [json.loads(engine.run("inspect", each))[0]["Config"]["Labels"] for each in before]
+        assert {each["agent_infra.home"] for each in labels} == {"家"}
+        assert {each["agent_infra.call"] for each in labels} == {"call-9"}
+        assert {each["agent_infra.pid"] for each in labels} == {str(living.pid), str(killed.pid)}
+        end(killed)
+        assert set(engine.containers()) == before, "nobody is there to remove it"
+        assert once(engine, tool("print(3)")).output == 3
+        left = engine.containers()
+        assert len(left) == len(engine.volumes()) == 1
+        assert json.loads(engine.run("inspect", *left))[0]["Config"]["Labels"]["agent_infra.pid"] == str(living.pid)
+        assert living.poll() is None
+    finally:
+        end(living)
+        end(killed)
+        removed = using(engine, sweep_twice)
+    assert removed == 0, "the first was done as the engine was reached"
+
+
+async def sweep_twice(executor: ContainerExecutor) -> int:
+    await executor.sweep()
+    return await executor.sweep()
+
+
+def test_what_is_past_its_time_is_removed_whoever_owns_it(engine: Podman, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(executor: ContainerExecutor) -> None:
+        task = await begun(executor, total=300.0)
+        assert await executor.sweep() == 0
+        now = time.time
+        monkeypatch.setattr("agent_infra.actions.executors.container.time.time", lambda: now() + 361.0)
+        assert await executor.sweep() == 1
+        failed(await asyncio.wait_for(task, BOUND), "WorkerDied")
+
+    using(engine, body)
+
+
+# -- secrets and labels --------------------------------------------------------------------------------------------
+
+
+def test_a_secret_reaches_the_command_and_nothing_that_is_kept(engine: Podman) -> None:
+    secret = "kanari-密钥-9f27"
+    code = (
+        "import hashlib, os; print('::progress begun', flush=True); import time; time.sleep(600 * ('WAIT' in os.environ))\n"
+        "print('\"' + hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest() + '\"')"
+    )
+    environment = {"TOKEN": "secret://NAME", "LANG": "C.UTF-8"}
+
+    def resolve(text: str) -> str:
+        return text.replace("secret://NAME", secret)
+
+    outcome = once(engine, tool(code, environment=environment), resolve=resolve)
+    assert outcome.output == hashlib.sha256(secret.encode()).hexdigest()
+    assert secret not in repr(outcome)
+
+    async def body(executor: ContainerExecutor) -> None:
+        heard = asyncio.Event()
+        waiting = tool(code, environment=environment | {"WAIT": "1"})
+        task = asyncio.create_task(executor.execute(call(waiting, on_progress=lambda _: heard.set())))
+        await asyncio.wait_for(heard.wait(), BOUND)
+        labels = json.loads(engine.run("inspect", *engine.containers()))[0]["Config"]["Labels"]
+        assert labels["agent_infra.call"] == "call-1"
+        assert secret not in json.dumps(labels, ensure_ascii=False)
+        task.cancel()
+        await asyncio.wait({task})
+
+    using(engine, body, resolve=resolve)
+
+
+def test_an_image_says_which_tools_it_has(engine: Podman) -> None:
+    entry = {
+        "name": "count",
+        "command": [PYTHON, "-c", READ + "print(len(params['text']))"],
+        "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        "output_schema": {"type": "integer"},
+        "effects": "none",
+        "memory_mb": 128,
+        "description": "数字符",
+    }
+    label = json.dumps([entry]).replace("$", "\\$")
+    image = engine.build("localhost/with-label:1", f"LABEL {LABEL}={json.dumps(label)}")
+
+    async def body(executor: ContainerExecutor) -> None:
+        (found,) = await executor.discover(image)
+        assert (found.name, found.effects, found.description) == ("count", "none", "数字符")
+        assert found.resources == {"memory_mb": 128}
+        assert (await executor.execute(call(found, {"text": "四个字符"}))).output == 4
+        with pytest.raises(ToolInvalid, match="lists no tools"):
+            await executor.discover(IMAGE)
+        with pytest.raises(ExecutorUnavailable, match="is not there"):
+            await executor.discover("localhost/nobody-made-this:1")
+
+    using(engine, body)
+
+
+# -- the public suite ----------------------------------------------------------------------------------------------
+
+PROMISES = [each for each in EXECUTOR_PROMISES if each.capability not in OPTIONAL_EXECUTOR_CAPABILITIES]
+MOUNTS = {
+    str(Path(__file__).with_name("suite_command.py")): "/suite/run.py",
+    executor_tools.__file__: "/suite/tools.py",
+}
+
+
+def suite_tool(function: Callable[..., Any]) -> Tool:
+    command = (PYTHON, "-S", "/suite/run.py", "/suite/tools.py", function.__name__)
+    return Tool(function.__name__, {}, {}, InContainer(IMAGE, command, mounts=MOUNTS), effects="none")
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=str)
+def test_it_keeps_the_promises(promise: ExecutorPromise, engine: Podman) -> None:
+    promise.check(lambda: ContainerExecutor(engine=engine.url), suite_tool)
+
+
+def test_it_offers_no_functions_and_no_worker_processes() -> None:
+    assert executor_capabilities(ContainerExecutor) == frozenset()

@@ -1,4 +1,7 @@
-"""Where calls run: Python and its packages, the machine, its GPUs. One snapshot a process; bundles refer to its block."""
+"""Where calls run: Python and its packages, the machine, its GPUs, the image. Bundles refer to its block.
+
+One snapshot a process, and one more for each image that its containers were made of.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import cache
 from importlib.metadata import distributions
 from typing import Any, Final
 
+from agent_infra.actions.executors import Outcome
 from agent_infra.platform import GpuInventory
 from agent_infra.version import __version__
 
@@ -29,7 +33,19 @@ def snapshot(gpus: GpuInventory) -> dict[str, Any]:
         "packages": _packages(),
         "gpu": _gpu(gpus),
         "gpu_reason": gpus.reason,
+        "image": None,
     }
+
+
+def image_of(outcome: Outcome | None) -> dict[str, Any] | None:
+    """The image that a call ran in: its name, its digest, its id; None where it ran in none.
+
+    Python and packages of the snapshot are then those of the process that made the container, not the image's.
+    """
+    facts = {} if outcome is None else getattr(outcome, "facts", {})
+    if "image_digest" not in facts:
+        return None
+    return {"name": facts.get("image"), "digest": facts["image_digest"], "id": facts.get("image_id")}
 
 
 def _gpu(found: GpuInventory) -> dict[str, Any] | None:

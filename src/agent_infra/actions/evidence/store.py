@@ -19,9 +19,10 @@ from agent_infra.actions.evidence.bundle import Kept, Told, make_bundle
 from agent_infra.actions.evidence.car import CarFile, write_car
 from agent_infra.actions.evidence.chain import MANY, EvidenceCheck, Walk, check
 from agent_infra.actions.evidence.cost import PriceTable, Usage, cost_of, usage_in
-from agent_infra.actions.evidence.environment import snapshot
+from agent_infra.actions.evidence.environment import image_of, snapshot
 from agent_infra.actions.evidence.ipfs import Outbox, PushState, push_car, read_state
 from agent_infra.actions.evidence.why import Why, explain
+from agent_infra.actions.executors import Outcome
 from agent_infra.content import canonical
 from agent_infra.errors import EvidenceDamaged, EvidenceUnknown, IpfsFailed
 from agent_infra.platform import GpuInventory, GpuProbe
@@ -52,7 +53,9 @@ class EvidenceStore:
         self._prices = prices
         self._folder = folder
         self._ipfs = ipfs
+        self._snapshot: dict[str, Any] | None = None
         self._environment: dict[str, Any] | None = None
+        self._images: dict[str, dict[str, Any]] = {}  # by the image's description
         self._preparing = threading.Lock()
         self.outbox: Outbox | None = None
 
@@ -68,11 +71,25 @@ class EvidenceStore:
         with self._preparing:
             if self._environment is None:
                 none = GpuInventory(reason="GPUs were not looked for")
-                taken = snapshot(self._gpus.inventory() if self._gpus is not None else none)
-                reference = self._blobs.put_value(taken)
-                self._blobs.hold(cast("str", reference["$cid"]))  # so that bundles need not store it anew each time
-                self._environment = reference
+                self._snapshot = snapshot(self._gpus.inventory() if self._gpus is not None else none)
+                self._environment = self._held(self._snapshot)
             return self._environment
+
+    def _place(self, outcome: Outcome | None) -> dict[str, Any]:
+        """The reference to the environment of a call: this process's, with the image where it ran in one."""
+        plain, image = self._environment or self.prepare(), image_of(outcome)
+        if image is None or self._snapshot is None:
+            return plain
+        known = repr(image)
+        if known not in self._images:
+            self._images[known] = self._held(self._snapshot | {"image": image})
+        return self._images[known]
+
+    def _held(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Store a snapshot for good, so that bundles need not store it anew each time."""
+        reference = self._blobs.put_value(value)
+        self._blobs.hold(cast("str", reference["$cid"]))
+        return reference
 
     def is_small(self, value: Any) -> bool:
         """Whether a bundle holds a value itself."""
@@ -89,7 +106,7 @@ class EvidenceStore:
 
     def record(self, told: Told, step: Step) -> dict[str, Any]:
         """Store the bundle of an execution with the step of its receipt; give the reference that the receipt carries."""
-        return step.put_value(make_bundle(told, self._environment or self.prepare()))
+        return step.put_value(make_bundle(told, self._place(told.outcome)))
 
     def recorded(self, cid: str) -> None:
         """Send a bundle on, where that is set up, after the step that brought it was committed."""
@@ -120,7 +137,7 @@ class EvidenceStore:
         return self._blobs.get_value(value["$cid"]) if name in bundle.get("apart", first_format) else value
 
     def environment(self, cid: str) -> dict[str, Any]:
-        """The snapshot of where a bundle's call ran: Python, packages, machine, GPUs, driver."""
+        """The snapshot of where a bundle's call ran: Python, packages, machine, GPUs, driver, image."""
         told = self.get(cid)["environment"]
         return (
             self._blobs.get_value(told["$cid"]) if "$cid" in told else told

@@ -18,11 +18,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from agent_infra.actions.executors.base import LESS_MEMORY, Call, Failure, Limits, Outcome, Timer, stopped, until_done
 from agent_infra.actions.executors.cgroups import Group, groups_named, remove_groups
-from agent_infra.actions.executors.container_engine import CommandUnknown, Engine, Image, Wish
+from agent_infra.actions.executors.container_engine import CommandUnknown, Engine, Image, Wish, unavailable
 from agent_infra.actions.executors.container_output import Printed
 from agent_infra.actions.executors.handle import uncut
 from agent_infra.actions.executors.owners import abandoned, tag_is_gone, this_process
@@ -153,11 +154,8 @@ class ContainerExecutor:
             if not beginning.cancelled() and beginning.exception() is None:
                 await self._finish(beginning.result())
             raise
-        except ExecutorUnavailable as error:
-            failure = {"code": error.code, "what": f"{error.what}: {error.why}", **error.facts}
-            return Outcome("failed", None, failure, timer.started, timer.finished(), self.name)
-        except CommandUnknown as error:
-            failure = {"code": "ToolNotLoaded", "what": f"its command can't be started in {wanted.image!r}: {error}"}
+        except (ExecutorUnavailable, CommandUnknown) as error:
+            failure = self._not_begun(error, wanted)
             return Outcome("failed", None, failure, timer.started, timer.finished(), self.name)
         try:
             output, error, exit_code = await self._attend(call, run)
@@ -179,12 +177,24 @@ class ContainerExecutor:
             facts={"image": wanted.image, "image_digest": run.image.digest, "image_id": run.image.id},
         )
 
+    def _not_begun(self, error: ExecutorUnavailable | CommandUnknown, wanted: InContainer) -> Failure:
+        if not self._open:  # a stop removed the container as it was being started
+            return stopped(self.name)
+        if isinstance(error, CommandUnknown):
+            return {"code": "ToolNotLoaded", "what": f"its command can't be started in {wanted.image!r}: {error}"}
+        mend = {} if error.mend is None else {"mend": error.mend}
+        return {"code": error.code, "what": f"{error.what}: {error.why}", **error.facts, **mend}
+
     # -- before and after --------------------------------------------------------------------------
 
     async def _begin(self, call: Call, wanted: InContainer) -> _Run:
         """A started container. Raises ExecutorUnavailable, CommandUnknown; nothing is left of it then."""
         engine = await self._reached()
         image = await self._in_thread(partial(engine.image, wanted.image, pull=wanted.pull))
+        missing = [outside for outside in wanted.mounts if engine.is_local and not Path(outside).exists()]
+        if missing:  # podman would make a folder there
+            why = f"{', '.join(missing)}, to be mounted, is not there"
+            raise unavailable("mount_missing", why, "Make it, or correct its path under mounts.")
         name = f"{self._owner.tag}-{id(self):x}-{next(self._numbers)}"
         group = Group.around(name) if engine.is_local and engine.uses_cgroupfs else None
         wish = self._wish(call, wanted, name, engine, own_group=group is not None)
@@ -199,6 +209,8 @@ class ContainerExecutor:
         run = _Run(engine, container, image, wish, group, Printed(progressed), limits)
         self._runs.add(run)
         try:
+            if not self._open:  # the stop that came meanwhile didn't know of this one
+                raise unavailable("stopped", "the container executor was stopped", None)
             run.link = await self._in_thread(engine.attach, container)
             await self._in_thread(engine.start, container)
             if run.group is None and engine.is_local:
@@ -263,11 +275,12 @@ class ContainerExecutor:
                 with contextlib.suppress(ExecutorUnavailable):
                     await uncut(asyncio.create_task(self._end(run)))
             await uncut(asyncio.ensure_future(asyncio.wait({work, sending})))
+        lost = work.exception()
         if passed is not None:
             return None, passed, None
         if not self._open:
             return None, stopped(self.name), None
-        if (lost := work.exception()) is not None:
+        if lost is not None:
             what = f"the engine lost sight of its container: {lost}"
             return None, {"code": "WorkerDied", "what": what}, None
         return await self._ended(run, work.result())
@@ -312,8 +325,14 @@ class ContainerExecutor:
         removed = 0
         for container, labels in engine.ours().items():
             if abandoned(labels, time.time()):
-                engine.remove(container)
-                removed += 1
+                try:
+                    engine.remove(container)
+                except (
+                    ExecutorUnavailable
+                ) as error:  # others may be removing it just now; no call of ours is to fail for it
+                    _log.warning("container.not_swept", container=container, error=str(error))
+                else:
+                    removed += 1
         for name in groups_named("agent-infra-"):
             if tag_is_gone(name):
                 remove_groups(name)

@@ -1,7 +1,7 @@
 """The Docker API, as far as it is needed here: a typed face over the `docker` library, blocking, for threads.
 
 Whatever the engine refuses or can't do is ExecutorUnavailable, with a stable `facts["reason"]`: not_installed, no_engine,
-image_missing, disk_full, engine_refused. A command that can't be started in its image is CommandUnknown.
+image_missing, mount_missing, disk_full, engine_refused. A command that can't be started in its image is CommandUnknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from agent_infra.errors import ExecutorUnavailable
 WORK: Final = "/work"
 _WORK_OPTIONS = "rw,nosuid,nodev,mode=1777"
 _FULL = re.compile(r"no space left|disk quota exceeded|ENOSPC", re.IGNORECASE)
-_NO_COMMAND = re.compile(r"executable file not found|no such file or directory|exec format error|permission denied|not found in \$PATH", re.I)  # fmt: skip  # noqa: E501
+_NO_COMMAND = re.compile(
+    r"executable file not found|no such file or directory|exec format error|permission denied|not found in \$PATH"
+    r"|no command (?:or entrypoint )?(?:provided|specified)",
+    re.IGNORECASE,
+)
+_NO_MOUNT = re.compile(r"bind source path does not exist|error mounting|statfs [^:]*: no such file", re.IGNORECASE)
+_BEGINNING = ("make a container", "attach to a container", "start a container")
 _SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 
@@ -74,6 +80,7 @@ class Engine:
             )
         docker: Any = importlib.import_module("docker")
         self._errors: Any = docker.errors
+        self._mount: Any = docker.types.Mount
         self._network: Any = importlib.import_module("requests").exceptions
         self.url = url or os.environ.get("DOCKER_HOST") or _usual_socket()
         self.is_local = self.url.startswith("unix:")
@@ -103,7 +110,10 @@ class Engine:
         return Image(str(found.id), digest.rpartition("@")[2], dict(found.labels or {}))
 
     def create(self, wish: Wish) -> str:
-        """Make a container; its id."""
+        """Make a container; its id. Raises CommandUnknown.
+
+        What is mounted has to be there: given as `binds`, Docker would make a missing folder, empty.
+        """
         host: Any = self._api.create_host_config(
             network_mode=None if wish.network else "none",
             mem_limit=wish.memory_mb << 20,
@@ -111,12 +121,12 @@ class Engine:
             pids_limit=wish.pids,
             read_only=True,
             tmpfs={WORK: _WORK_OPTIONS, "/tmp": _WORK_OPTIONS},
-            binds=[f"{outside}:{inside}:ro" for outside, inside in wish.mounts.items()],
+            mounts=[self._mount(inside, outside, "bind", read_only=True) for outside, inside in wish.mounts.items()],
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             cgroup_parent=wish.group,
         )
-        with self._told(f"make a container of {wish.image!r}", image=wish.image):
+        with self._told("make a container", image=wish.image):
             made: Any = self._api.create_container(
                 wish.image,
                 command=list(wish.command) or None,
@@ -130,11 +140,8 @@ class Engine:
         return str(made["Id"])
 
     def attach(self, container: str) -> Any:
-        """The socket of a container's three streams: `recv`, `sendall`, `shutdown`, `close`. It never times out.
-
-        Raises CommandUnknown: some engines prepare the command here.
-        """
-        with self._told("attach to a container", starting=True):
+        """The socket of a container's three streams; it never times out. Raises CommandUnknown."""
+        with self._told("attach to a container"):
             stream: Any = self._api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
         link = getattr(stream, "_sock", stream)
         link.settimeout(None)
@@ -142,13 +149,16 @@ class Engine:
 
     def start(self, container: str) -> None:
         """Start a container. Raises CommandUnknown."""
-        with self._told("start a container", starting=True):
+        with self._told("start a container"):
             self._api.start(container)
 
     def wait(self, container: str) -> int:
-        """The exit code of a container, once it has ended."""
+        """The exit code of a container, once it has ended. The code that waiting gives isn't used: for a container that is
+        removed meanwhile podman gives 0 there, as if it had succeeded.
+        """
         with self._told("wait for a container"):
-            return int(self._api.wait(container, timeout=None)["StatusCode"])
+            self._api.wait(container, timeout=None)
+            return int(self._api.inspect_container(container)["State"]["ExitCode"])
 
     def state(self, container: str) -> State:
         """How a container stands."""
@@ -172,8 +182,8 @@ class Engine:
         self._client.close()
 
     @contextlib.contextmanager
-    def _told(self, what: str, image: str | None = None, *, starting: bool = False) -> Generator[None]:
-        """Turn the library's errors into ours; `starting`: the command may be what is wrong."""
+    def _told(self, what: str, image: str | None = None) -> Generator[None]:
+        """Turn the library's errors into ours."""
         try:
             yield
         except (ExecutorUnavailable, CommandUnknown):
@@ -187,7 +197,10 @@ class Engine:
                 error.response.close()
             if _FULL.search(said):
                 raise unavailable("disk_full", f"the engine can't {what}: {said}", "Make room on its disk.") from error
-            if starting and _NO_COMMAND.search(said):
+            if _NO_MOUNT.search(said):
+                mend = "Mount what is there, by its path on the engine's machine."
+                raise unavailable("mount_missing", f"the engine can't {what}: {said}", mend) from error
+            if _NO_COMMAND.search(said) and what in _BEGINNING:  # podman tells it as it attaches, Docker at the start
                 raise CommandUnknown(said) from error
             raise unavailable("engine_refused", f"the engine can't {what}: {said}", None) from error
         except (self._errors.DockerException, self._network.RequestException, OSError) as error:
