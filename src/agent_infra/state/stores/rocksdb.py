@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shutil
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
@@ -17,6 +19,8 @@ from agent_infra.state.stores.base import Row, Write
 
 _FIRST_CHUNK, _CHUNK = 32, 512
 """Rows that a scan reads at first, and later: most stop at one row, or read a few."""
+_STALL: Final = 60.0
+"""Seconds for which a write waits for RocksDB to write its buffers away."""
 Compression: TypeAlias = Literal["lz4", "zstd", "snappy", "none"]
 
 _open_stores: weakref.WeakSet[RocksStore] = weakref.WeakSet()
@@ -45,6 +49,7 @@ class RocksStore:
     ) -> None:
         self._path = path
         self._pid = os.getpid()
+        self._buffer = write_buffer_mb << 20
         self._disk_refused = ""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
@@ -62,9 +67,9 @@ class RocksStore:
         except Exception as error:
             raise self._translated(error) from error
         _open_stores.add(self)
-        self._synced = WriteOptions()
+        self._synced, self._unsynced = WriteOptions(), WriteOptions()
         self._synced.sync = True
-        self._unsynced = WriteOptions()
+        self._synced.no_slowdown = self._unsynced.no_slowdown = True
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, or None."""
@@ -112,17 +117,33 @@ class RocksStore:
 
     def write(self, batch: Sequence[Write], *, sync: bool = False) -> None:
         """Apply a batch, all or nothing."""
-        rows = WriteBatch(raw_mode=True)
-        put, delete = rows.put, rows.delete
-        for key, value in batch:
-            if value is None:
-                delete(key)
-            else:
-                put(key, value)
-        try:
-            self._open().write(rows, self._synced if sync else self._unsynced)
-        except Exception as error:
-            raise self._translated(error) from error
+        began: float | None = None
+        while True:
+            try:
+                self._open().write(_rows(batch), self._synced if sync else self._unsynced)
+                return
+            except Exception as error:
+                if "write stall" not in str(error).lower():
+                    raise self._translated(error) from error
+                began = began or time.monotonic()
+                self._wait_for_room(time.monotonic() - began)
+
+    def _wait_for_room(self, waited: float) -> None:
+        """Wait a little for RocksDB to write its buffers away. Raises StoreFull where it can't, or hasn't for long: left
+        to itself it would wait for ever, as it tries again and again until there is room.
+        """
+        free = shutil.disk_usage(self._path).free
+        if free < 2 * self._buffer:
+            why = f"No space left: {free >> 20} MiB are free, and {self._buffer >> 20} MiB wait to be written"
+        elif waited > _STALL:
+            why = f"it has taken in nothing for {waited:.0f} s"
+        else:
+            time.sleep(min(0.05, max(0.001, waited)))
+            return
+        where = str(self._path)
+        raise StoreFull(
+            "the disk refused the write", where=where, why=why, mend="Free some space; nothing was changed."
+        )
 
     def sync(self) -> None:
         """fsync the write-ahead log; releases the GIL meanwhile."""
@@ -229,3 +250,14 @@ class RocksStore:
         return StoreFull(
             "the disk refused the write", where=where, why=text, mend="Free some space; nothing was changed."
         )
+
+
+def _rows(batch: Sequence[Write]) -> WriteBatch:
+    rows = WriteBatch(raw_mode=True)
+    put, delete = rows.put, rows.delete
+    for key, value in batch:
+        if value is None:
+            delete(key)
+        else:
+            put(key, value)
+    return rows
