@@ -24,7 +24,7 @@ def test_a_burst_of_writes_is_taken_in_and_a_full_disk_in_it_is_told(tmp_path: P
     written = 0
     usage = shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 20))
+        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
         with pytest.raises(StoreFull) as refused:
             while written < MOST:
                 store.write([row(written)])
