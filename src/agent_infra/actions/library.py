@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agent_infra import background
 from agent_infra.actions.evidence import EvidenceStore
@@ -232,7 +232,7 @@ class ActionLibrary:
             self.get(undo.action),
             graph,
             agent=agent,
-            params=filled.value,
+            params=cast("dict[str, Any]", filled.value),
             seed=("compensation", call_id),
             about={"compensates": call_id},
         )

@@ -74,7 +74,8 @@ class ContainerExecutor:
         self.cost = 50.0
         self.capacity = capacity
         local = engine is None or engine.startswith("unix:")
-        self.resources: Mapping[str, float] = {"gpu": 0} | ({"memory_mb": machine_limits().memory_mb} if local else {})
+        machine = machine_limits().memory_mb if local else None
+        self.resources: Mapping[str, float] = {"gpu": 0} | ({} if machine is None else {"memory_mb": machine})
         self.memory_mb, self.pids = memory_mb, pids
         self._url, self._home, self._resolve, self._clock = engine, home, resolve, clock
         self._owner = this_process(home)
