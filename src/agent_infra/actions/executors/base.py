@@ -214,10 +214,11 @@ def stopped(name: str) -> Failure:
     return {"code": "ExecutorStopped", "what": f"the {name} executor was stopped while the call ran"}
 
 
-LESS_MEMORY: Final = (
-    "Give it less at a time (a document by pages, a table by rows), use a variant of the tool that needs less, or raise "
-    "memory_limit_mb."
+_LESS: Final = (
+    "Give it less at a time (a document by pages, a table by rows), use a variant of the tool that needs less"
 )
+LESS_MEMORY: Final = f"{_LESS}, or raise memory_limit_mb."
+LESS_MEMORY_IN_CONTAINER: Final = f"{_LESS}, or raise memory_mb (of the tool, or in the resources of its contract)."
 LESS_GPU_MEMORY: Final = (
     "Use the tool's CPU variant (an executor with cpu_only=True hides the GPU from it), give it less at a time, or place "
     "it where more GPU memory is free."

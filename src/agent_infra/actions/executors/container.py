@@ -21,7 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from agent_infra.actions.executors.base import LESS_MEMORY, Call, Failure, Limits, Outcome, Timer, stopped, until_done
+from agent_infra.actions.executors.base import (
+    LESS_MEMORY_IN_CONTAINER,
+    Call,
+    Failure,
+    Limits,
+    Outcome,
+    Timer,
+    stopped,
+    until_done,
+)
 from agent_infra.actions.executors.cgroups import Group, groups_named, remove_groups
 from agent_infra.actions.executors.container_engine import CommandUnknown, Engine, Image, Wish, unavailable
 from agent_infra.actions.executors.container_output import Printed
@@ -303,7 +312,7 @@ class ContainerExecutor:
             held = "an unknown amount" if peak is None else f"{min(peak, limit):.0f} MiB"
             what = f"its processes held {held} of the {limit} MiB that it may have, and wanted more"
             error = {"code": "ToolOutOfMemory", "what": what, "peak_memory_mb": peak, "memory_limit_mb": limit}
-            error |= {"memory": "host", "mend": LESS_MEMORY}
+            error |= {"memory": "host", "mend": LESS_MEMORY_IN_CONTAINER}
         return None, error, exit_code
 
     async def _engine_says_oom(self, run: _Run) -> bool:

@@ -76,7 +76,7 @@ class Printed:
             json_bytes(output, where="the output")
         except NotJson as error:
             return None, {"code": "BadOutput", "what": str(error), "path": error.facts.get("path", "/")}
-        except (ValueError, msgspec.MsgspecError):
+        except (ValueError, RecursionError, msgspec.MsgspecError):
             shown = self._last[:200].decode("utf-8", "replace")
             what = f"the last line of its standard output is not a JSON value: {shown!r}"
             return None, {"code": "BadOutput", "what": what, "path": "/"}
@@ -113,7 +113,7 @@ class Printed:
         try:
             said = json_value(self._last)["error"]
             given = {key: said[key] for key in ("what", "type", "traceback") if isinstance(said.get(key), str)}
-        except (ValueError, msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        except (ValueError, RecursionError, msgspec.MsgspecError, KeyError, TypeError, AttributeError):
             given = {}
         if not given and exit_code > 128 and exit_code - 128 in set(signal.Signals):
             name = signal.Signals(exit_code - 128).name

@@ -213,7 +213,7 @@ def output_of(result: mcp_types.CallToolResult, *, wrapped: bool) -> Any:
         if text[:1] in ("{", "["):
             try:
                 return json_value(text.encode())
-            except (ValueError, msgspec.MsgspecError):
+            except (ValueError, RecursionError, msgspec.MsgspecError):
                 return text
         return text
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]

@@ -17,8 +17,9 @@ class Reader:
         self._problems: list[str] = []
 
     def wrong(self, name: str, what: str) -> None:
-        """Note a problem of a table."""
-        self._problems.append(f"[{self._section}.{name}] {what}")
+        """Note a problem of a table; no name: of the section's own."""
+        place = f"{self._section}.{name}" if name else self._section
+        self._problems.append(f"[{place}] {what}")
 
     def table(self, name: str, value: object) -> dict[str, Any] | None:
         """A value as a table."""
