@@ -21,7 +21,7 @@ import pytest
 
 from agent_infra.actions import Tool
 from agent_infra.actions.executors import Call, ContainerExecutor, Outcome
-from agent_infra.actions.executors.container_engine import Engine
+from agent_infra.actions.executors.container_engine import Engine, _Link
 from agent_infra.actions.tools.container import LABEL
 from agent_infra.actions.tools.elsewhere import InContainer
 from agent_infra.errors import ExecutorUnavailable, HomeClosed, ToolInvalid
@@ -127,6 +127,22 @@ def test_a_failure_carries_the_commands_own_words(engine: Podman) -> None:
     spoken = "import json; print(json.dumps({'error': {'what': '余额不足', 'type': 'NoMoney'}})); raise SystemExit(4)"
     error = failed(once(engine, tool(spoken)), "ToolFailed")
     assert error == {"code": "ToolFailed", "what": "余额不足", "type": "NoMoney", "exit_code": 4}
+
+
+def test_what_the_stream_missed_is_read_from_the_log(engine: Podman, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive = _Link.receive
+
+    def deaf(link: _Link) -> bytes:
+        while receive(link):
+            pass
+        return b""
+
+    monkeypatch.setattr(_Link, "receive", deaf)
+    outcome = once(engine, tool("import sys; print('警告', file=sys.stderr); print('[\"晴天\"]')"))
+    assert outcome.output == ["晴天"], outcome
+    assert (outcome.stdout, outcome.stderr) == ('["晴天"]\n', "警告\n")
+    assert once(engine, tool("print('\"' + '明' * 100_000 + '\"')")).output == "明" * 100_000
+    assert failed(once(engine, tool("raise SystemExit('没有')")), "ToolFailed")["what"].endswith(": 没有")
 
 
 def test_what_is_no_result_is_said(engine: Podman) -> None:

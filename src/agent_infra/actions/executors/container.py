@@ -297,7 +297,13 @@ class ContainerExecutor:
     async def _until_exit(self, run: _Run) -> int:
         """Read what is printed until the container has ended; its exit code."""
         await self._in_thread(_read, run)
-        return await self._in_thread(run.engine.wait, run.id)
+        exit_code = await self._in_thread(run.engine.wait, run.id)
+        if run.printed.lacks(exit_code):
+            with contextlib.suppress(ExecutorUnavailable):  # an engine may keep no log
+                run.printed = printed = Printed(lambda _: None)
+                for stream, text in enumerate(await self._in_thread(run.engine.logs, run.id), 1):
+                    printed.take(stream, text)
+        return exit_code
 
     async def _ended(self, run: _Run, exit_code: int) -> tuple[Any, Failure | None, int | None]:
         output, error = run.printed.result(exit_code)

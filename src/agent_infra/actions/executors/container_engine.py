@@ -160,6 +160,12 @@ class Engine:
             self._api.wait(container, timeout=None)
             return int(self._api.inspect_container(container)["State"]["ExitCode"])
 
+    def logs(self, container: str) -> tuple[bytes, bytes]:
+        """What the engine itself kept of a container's standard output and error."""
+        with self._told("read a container's log"):
+            kept: Any = [self._api.logs(container, stdout=each == 1, stderr=each == 2, stream=False) for each in (1, 2)]
+        return bytes(kept[0]), bytes(kept[1])
+
     def state(self, container: str) -> State:
         """How a container stands."""
         with self._told("inspect a container"):

@@ -58,7 +58,14 @@ class Printed:
                 return
             stream, text = self._buffer[0], bytes(self._buffer[8 : 8 + length])
             del self._buffer[: 8 + length]
-            self._take(stream if stream in _STREAMS else 1, text)
+            self.take(stream if stream in _STREAMS else 1, text)
+
+    def lacks(self, exit_code: int) -> bool:
+        """Whether nothing came of what has to be said: a result, or why there is none.
+
+        podman's monitor may let us in only after a command that doesn't wait for its parameters has spoken; the log has it.
+        """
+        return not (self.stdout if exit_code == 0 else self.stderr)
 
     def result(self, exit_code: int) -> tuple[Any, Failure | None]:
         """(output, error) of a command that ended by itself."""
@@ -82,7 +89,8 @@ class Printed:
             return None, {"code": "BadOutput", "what": what, "path": "/"}
         return output, None
 
-    def _take(self, stream: int, text: bytes) -> None:
+    def take(self, stream: int, text: bytes) -> None:
+        """Take text of standard output (1) or error (2)."""
         self._tails[stream].add(text)
         if stream == 1:
             *lines, rest = text.split(b"\n")
