@@ -69,7 +69,8 @@ def _figure(
     goals: tuple[float, float] | None,
 ) -> None:
     samples, answers = interleave(
-        repetitions, {"cold": lambda: cold.load(path, {}, {})[0], "cached": lambda: kept.load(path, {}, {})[0]}
+        repetitions,
+        {"cold": lambda: cold.load(path, {}, {}).contracts, "cached": lambda: kept.load(path, {}, {}).contracts},
     )
     cold_ms, cached_ms = samples["cold"].wall_ms(), samples["cached"].wall_ms()
     report.add(

@@ -135,7 +135,9 @@ def test_another_process_goes_on_with_the_chain(tmp_path: Path) -> None:
             register(infra)
             some = ask_at_once(infra, infra.session("会话"), [1, 2])
             followed = before(infra, some[0].evidence_cid)
-            assert set(followed) == set(cids[-2:])
+            assert set(followed) <= set(cids[-2:])  # both, unless the second began after the first had ended
+            assert bool(followed) == bool(cids)
+            assert chain(infra, some[0].evidence_cid) >= set(cids)
             cids += [result.evidence_cid for result in some]
 
 

@@ -30,3 +30,20 @@ def test_an_unknown_section_is_told() -> None:
     done = bench("compiel")
     assert done.returncode == 2
     assert "compile" in done.stderr
+
+
+def test_the_other_sections(tmp_path: Path) -> None:
+    done = bench("validate", "space", "call", "process", "--tiny", "--dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    goals = {figure["name"]: {goal["of"] for goal in figure["goals"]} for figure in told["figures"]}
+    assert goals == {
+        "validate_spec": {"p50_us"},
+        "space": {"p50_ms"},
+        "noop_call_os": {"async_tool_p50_ms"},
+        "noop_call_group": {"async_tool_p50_ms"},
+        "process_executor": {"calls_per_second"},
+    }
+    peers = {name for figure in told["figures"] for name in figure["peers"]}
+    skipped = {each["name"].rpartition(" ")[2] for each in told["skipped"]}
+    assert peers | skipped == {"langgraph", "dbos"}, "a peer is measured, or named as skipped"

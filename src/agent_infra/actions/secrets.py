@@ -88,7 +88,7 @@ class Secrets:
             raise SecretUnusable(
                 f"{name!r} can't be a secret's name",
                 why="it is 1 to 128 letters of a to z, digits and `_`",
-                mend="Write secret://OPENWEATHER, say.",
+                mend="Write secret://SEARCH_KEY, say.",
             )
         value = os.environ.get(SECRET + name)
         if value is None:

@@ -228,7 +228,7 @@ def test_there_is_no_network_unless_asked_for(engine: Podman) -> None:
 def test_the_root_can_only_be_read_and_the_work_folders_are_empty_each_time(engine: Podman) -> None:
     code = (
         "import json, os\nfound = {}\n"
-        "for place in ('/root.txt', '/etc/x', '/work/x', '/tmp/x'):\n"
+        "for place in ('/root.txt', '/etc/x', 'x', '/tmp/x'):\n"
         "    fresh = not os.path.exists(place)\n"
         "    try:\n        open(place, 'w').write('x'); found[place] = fresh\n"
         "    except OSError as error: found[place] = error.strerror\n"
@@ -237,7 +237,7 @@ def test_the_root_can_only_be_read_and_the_work_folders_are_empty_each_time(engi
     only_read = "Read-only file system"
     for _ in range(2):
         found, place = once(engine, tool(code)).output
-        assert found == {"/root.txt": only_read, "/etc/x": only_read, "/work/x": True, "/tmp/x": True}
+        assert found == {"/root.txt": only_read, "/etc/x": only_read, "x": True, "/tmp/x": True}
         assert place == "/work"
 
 
@@ -276,7 +276,7 @@ def test_it_may_have_so_many_processes(engine: Podman) -> None:
 def test_memory_over_the_limit_is_told_with_its_figures(engine: Podman, place: str) -> None:
     eat = "kept = [bytearray(1 << 20) for _ in range(500)]; print(1)"
     child = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {eat!r}]).returncode and 1)"
-    write = "f = open('/work/x', 'wb')\nfor _ in range(500): f.write(bytes(1 << 20))\nprint(1)"
+    write = "f = open('x', 'wb')\nfor _ in range(500): f.write(bytes(1 << 20))\nprint(1)"
     code = {"its memory": eat, "a child's memory": child, "a work folder": write}[place]
     outcome = once(engine, tool(code, memory_mb=64))
     error = failed(outcome, "ToolOutOfMemory")

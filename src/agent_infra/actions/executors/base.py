@@ -95,9 +95,9 @@ class Outcome:
     exit_code: int | None = None
     cpu_seconds: float | None = None
     peak_memory_mb: float | None = None
-    peak_gpu_memory_mb: float | None = None
     leaked_processes: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    peak_gpu_memory_mb: float | None = None
 
     @property
     def ok(self) -> bool:
