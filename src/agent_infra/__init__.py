@@ -23,7 +23,9 @@ if TYPE_CHECKING:
         tool,
     )
     from agent_infra.errors import (
+        ActionFailed,
         AgentInfraError,
+        ApprovalNeeded,
         ContractDrift,
         ContractErrors,
         ContractUnknown,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         SignalRefused,
         StoreLocked,
         ToolInvalid,
+        ToolOutOfMemory,
         ToolUnknown,
         VersionConflict,
         VersionUnknown,
@@ -54,7 +57,9 @@ if TYPE_CHECKING:
 _HOME = {
     "agent_infra.actions": ("ActionResult", "ActionSpace", "CallContext", "Contract", "Tool", "Verdict", "tool"),
     "agent_infra.errors": (
+        "ActionFailed",
         "AgentInfraError",
+        "ApprovalNeeded",
         "ContractDrift",
         "ContractErrors",
         "ContractUnknown",
@@ -72,6 +77,7 @@ _HOME = {
         "SignalRefused",
         "StoreLocked",
         "ToolInvalid",
+        "ToolOutOfMemory",
         "ToolUnknown",
         "VersionConflict",
         "VersionUnknown",
@@ -85,9 +91,11 @@ _HOME = {
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "ActionFailed",
     "ActionResult",
     "ActionSpace",
     "AgentInfraError",
+    "ApprovalNeeded",
     "CallContext",
     "Contract",
     "ContractDrift",
@@ -117,6 +125,7 @@ __all__ = [
     "StoreLocked",
     "Tool",
     "ToolInvalid",
+    "ToolOutOfMemory",
     "ToolUnknown",
     "Verdict",
     "Version",

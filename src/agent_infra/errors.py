@@ -366,6 +366,22 @@ class SpecInvalid(AgentInfraError):
     """What was given to execute isn't an action spec."""
 
 
+class ActionFailed(AgentInfraError):
+    """An execution did not succeed: raised by `ActionResult.checked()`, never by the execution itself.
+
+    `facts` holds the result's status, its evidence's CID, and what the recorded error says beside its text; where the
+    recorded code has no class of its own, `facts["code"]` is that code.
+    """
+
+
+class ToolOutOfMemory(ActionFailed):
+    """The tool wanted more memory than it may have. `facts` holds peak and limit, and which memory: host or gpu."""
+
+
+class ApprovalNeeded(ActionFailed):
+    """A person has to approve the call; it was not made."""
+
+
 class StaleDecision(AgentInfraError):
     """The graph moved after the decision, and the action is no longer legal."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_infra import ActionResult, ContractUnknown, Infra, NodeUnknown, StateGraph
+from agent_infra import ActionFailed, ActionResult, ApprovalNeeded, ContractUnknown, Infra, NodeUnknown, StateGraph
 from agent_infra.config import Project
 from agent_infra.errors import SpecInvalid
 
@@ -85,6 +85,8 @@ def test_a_proposal_under_the_bar_is_refused(
     assert receipt.data["error"] == result.error
     assert graph.node(result.event_id).data["confidence"] == confidence
     assert infra.evidence.get(result.evidence_cid)["status"] == "refused"
+    with pytest.raises(ApprovalNeeded if below == "ask_human" else ActionFailed, match="订房 refused: "):
+        result.checked()
 
 
 @pytest.mark.parametrize("below", ["ask_human", "reject", "{fallback: 问人}"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_infra import Infra, StateGraph
+from agent_infra import Infra, StateGraph, ToolOutOfMemory
 from agent_infra.config import Project
 
 TOOLS = Path(__file__).with_name("pdf_tools.py")
@@ -190,5 +190,8 @@ def test_a_tool_that_keeps_all_pages_is_ended_with_its_figures_and_what_helps(
     assert result.error["memory"] == "host"
     assert result.error["peak_memory_mb"] > result.error["memory_limit_mb"] == 400
     assert "by pages" in result.error["mend"]
+    with pytest.raises(ToolOutOfMemory, match="by pages") as raised:
+        result.checked()
+    assert raised.value.facts["memory_limit_mb"] == 400
     again = infra.actions.execute({"tool": "pdf_hoarder", "params": {"path": str(large)}}, graph)
     assert again.error["code"] == "ToolOutOfMemory", "a new worker took the call"

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from agent_infra import errors
 from agent_infra.state import Node
 
 
@@ -44,9 +45,40 @@ class ActionResult:
         """The same event as a tuple, so that a result of one call is woven like that of a run."""
         return (self.event_id,)
 
+    def checked(self) -> ActionResult:
+        """This result, for callers that go on with its output only where there is one.
+
+        Raises the class of `agent_infra.errors` that bears the recorded error's code (`ToolOutOfMemory`,
+        `ApprovalNeeded`, `ContractDrift`, …), and `ActionFailed` for every other way in which an execution ends.
+        """
+        if self.ok:
+            return self
+        error = self.error or {}
+        facts = {name: value for name, value in error.items() if name not in ("what", "why", "mend")}
+        kind = _exceptions().get(str(error.get("code")))
+        if kind is not None:
+            del facts["code"]
+        raise (kind or errors.ActionFailed)(
+            f"{self.action} {self.status}: {error.get('what')}",
+            where=f"session {self.session}",
+            why=error.get("why") or None,
+            mend=error.get("mend"),
+            facts=facts | {"status": self.status, "evidence_cid": self.evidence_cid},
+        )
+
     def __str__(self) -> str:
         if self.ok:
             return json.dumps(self.output, ensure_ascii=False)
         error = self.error or {}
         why = f": {error['why']}" if error.get("why") else ""
         return f"{self.status}: [{error.get('code')}] {error.get('what')}{why}"
+
+
+def _exceptions() -> dict[str, type[errors.AgentInfraError]]:
+    """The classes that can say what an execution ended with, by code; a file's problems are said in another way."""
+    classes = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    return {
+        kind.__name__: kind
+        for kind in classes
+        if issubclass(kind, errors.AgentInfraError) and not issubclass(kind, errors.ProblemsError)
+    }
