@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_infra.rewards import RuleSet, SourceTerms, compile_rule_text
-from agent_infra.rewards.contributions import Conclusion, conclude, largest_remainder
 from agent_infra.rewards.signals import KeptSignal
+from agent_infra.rewards.weaving.contributions import Conclusion, conclude, largest_remainder
 
 SESSION = {"id": "s1", "event_id": "e", "agent": "planner", "tool": "weather", "action": "get_weather"}
 SOURCES = """version: 1

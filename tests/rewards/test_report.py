@@ -10,8 +10,8 @@ import pytest
 
 from agent_infra.errors import ReportUnknown
 from agent_infra.rewards import Signal
-from agent_infra.rewards.report import code, micro_text
-from agent_infra.rewards.report_words import WORDS
+from agent_infra.rewards.report.markdown import code, micro_text
+from agent_infra.rewards.report.words import WORDS
 
 RULES = """
 version: 1

@@ -16,9 +16,8 @@ the ledger, that leaves as a `WovenReward` and is what is shown, reported and tr
     sources/       where signals come from
 """
 
-from agent_infra.rewards.compile import compile_rule_text, compile_rules
-from agent_infra.rewards.contributions import Conflict, Contribution, Reason
-from agent_infra.rewards.rules import Rule, RuleSet, SourceTerms
+from agent_infra.rewards.rules.compiling import compile_rule_text, compile_rules
+from agent_infra.rewards.rules.model import Rule, RuleSet, SourceTerms
 from agent_infra.rewards.signals import Event, Receipt, Signal
 from agent_infra.rewards.sources import (
     FunctionSource,
@@ -30,7 +29,8 @@ from agent_infra.rewards.sources import (
     sources_from_config,
 )
 from agent_infra.rewards.weaver import Rewardable, RewardWeaver, WeaverParts
-from agent_infra.rewards.woven import WovenReward
+from agent_infra.rewards.weaving.contributions import Conflict, Contribution, Reason
+from agent_infra.rewards.weaving.woven import WovenReward
 
 __all__ = [
     "Conflict",

@@ -19,7 +19,7 @@ from agent_infra.clock import to_datetime, to_micros, ulid_bytes
 from agent_infra.content import JsonValue, fingerprint
 from agent_infra.errors import DuplicateConflict, EventUnknown, NodeUnknown
 from agent_infra.rewards.signals import CheckedSignal, Event, KeptSignal, Receipt, quote, referred_cid
-from agent_infra.rewards.woven import Record, WovenReward
+from agent_infra.rewards.weaving.woven import Record, WovenReward
 from agent_infra.state import LEDGER, BlobStore, Node, StateEngine, StateGraph
 
 WRITER: Final = "reward_weaver"
@@ -78,6 +78,16 @@ class Ledger:
         ends = [edge.target for edge in graph.edges(event.id) if edge.source == event.id and edge.type == "triggers"]
         receipts = [node for id in ends if (node := graph.node(id)).type == "receipt"]
         return max(receipts, key=lambda node: (node.created, node.id), default=None)
+
+    def bundle(self, event: Event) -> dict[str, Any] | None:
+        """The evidence bundle of the call that an event is, if it has one."""
+        receipt = self.receipt(event)
+        cid = referred_cid(receipt.data.get("evidence")) if receipt is not None else None
+        return None if cid is None else self._blobs.get_value(cid)
+
+    def bury(self, source: str, reason: str, raw: JsonValue | bytes) -> None:
+        """Put what could not become a signal onto the dead-letter list."""
+        raise NotImplementedError(source, reason, raw)
 
     # -- signals -----------------------------------------------------------------------------------------------------
 

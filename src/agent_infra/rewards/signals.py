@@ -21,7 +21,7 @@ from agent_infra.clock import to_micros
 from agent_infra.content import JsonValue, cid_of_bytes, fingerprint, is_cid, json_bytes
 from agent_infra.documents import did_you_mean
 from agent_infra.errors import NotJson, SignalRefused
-from agent_infra.rewards.rules import RuleSet, SourceTerms
+from agent_infra.rewards.rules.model import RuleSet, SourceTerms
 
 EVIDENCE_LIMIT: Final = 1 << 20
 """The most bytes of raw evidence that a signal may carry; larger evidence is put into `infra.blobs` and referred to."""
@@ -55,11 +55,13 @@ class Signal:
     evidence    raw evidence: JSON, bytes, or a reference that `blobs.put` gave
     priority    the source's own word ("high"), for rules
     key         the source's idempotency key; left out: derived from the rest
-    refs        business keys ({"ticket": "T-8841"}), for rules
+    refs        business keys ({"ticket": "T-8841"}): rules read them, and without an event id they find it
+    corrects    the key of an earlier signal of this source, in whose place this one stands
+    unscored    why the source could give no value ("timeout 2s"); the value is then None
     """
 
     source: str
-    value: float
+    value: float | None
     event_id: str | None = None
     session_id: str | None = None
     at: datetime | None = None
@@ -68,6 +70,8 @@ class Signal:
     priority: str | None = None
     key: str | None = None
     refs: Mapping[str, str] | None = None
+    corrects: str | None = None
+    unscored: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,13 @@ from agent_infra.clock import MICROS
 from agent_infra.errors import EventUnknown, FileMissing, Problem, RuleErrors, SignalRefused, SourceInvalid
 from agent_infra.observability import get_logger, metrics
 from agent_infra.rewards.arrivals import Arrivals
-from agent_infra.rewards.compile import compile_rules
-from agent_infra.rewards.contributions import conclude, weigh
 from agent_infra.rewards.ledger import Ledger, episode_key, reward_key
-from agent_infra.rewards.rules import RuleSet
+from agent_infra.rewards.rules.compiling import compile_rules
+from agent_infra.rewards.rules.model import RuleSet
 from agent_infra.rewards.signals import Event, Receipt, Signal, check_signal, referred_cid, refusal
 from agent_infra.rewards.sources import Sink, Source, SourceHealth
-from agent_infra.rewards.woven import (
+from agent_infra.rewards.weaving.contributions import conclude, weigh
+from agent_infra.rewards.weaving.woven import (
     WovenReward,
     closed_record,
     episode_record,
@@ -39,7 +39,7 @@ from agent_infra.rewards.woven import (
     is_closing,
     part_rows,
 )
-from agent_infra.state import BlobStore, StateEngine
+from agent_infra.state import BlobStore, Records, StateEngine
 
 _log = get_logger(__name__)
 
@@ -71,12 +71,21 @@ class WeaverParts:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+class _Records:
+    """The operational records of the layer: where each source stands, and up to when it has told everything."""
+
+    def __init__(self, engine: StateEngine) -> None:
+        self.cursors = Records(engine, "source_cursors")
+        self.watermarks = Records(engine, "watermarks")
+
+
 class RewardWeaver:
     """Takes signals in and weaves them into rewards. Without `parts` it is the default home's."""
 
     def __init__(self, parts: WeaverParts | None = None) -> None:
         self.parts: WeaverParts = parts or opening.default_infra().weaver.parts
         self._ledger = Ledger(self.parts.engine, self.parts.blobs)
+        self._records = _Records(self.parts.engine)
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
@@ -130,7 +139,25 @@ class RewardWeaver:
                     f"there is a source {source.name!r} already", mend="Give it another name, or stop the first."
                 )
             sources[source.name] = source
-        source.start(Sink(self.ingest, self._ledger.receipt, self.parts.engine.clock))
+        source.start(self._sink())
+
+    def _sink(self) -> Sink:
+        records = self._records
+        return Sink(
+            ingest=self.ingest,
+            withdraw=self.withdraw,
+            dead=self._ledger.bury,
+            receipt=self._ledger.receipt,
+            evidence=self._ledger.bundle,
+            load=records.cursors.get,
+            save=records.cursors.put,
+            advance=records.watermarks.put,
+            clock=self.parts.engine.clock,
+        )
+
+    def withdraw(self, source: str, key: str, why: str) -> Receipt:
+        """Take a signal back, by its source and key: what was woven of it is woven anew without it."""
+        raise NotImplementedError(source, key, why)
 
     def health(self) -> dict[str, SourceHealth]:
         """How each source is doing, by name: why a signal is missing stands here."""

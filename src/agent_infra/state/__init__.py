@@ -11,7 +11,7 @@ leaves by `graph.at()`, `graph.nodes()` and the other reads, each as of a versio
     schemas/   the broker: versions, compatibility, migrations; standard: types every home knows
     access/    who may read and write when: locks, leases, permissions
     retention/ what is kept, and how the rest goes
-    blobs      content by hash
+    blobs      content by hash; records: operational records, which have no history
     transfer/  a session as a file, and back
     home       a folder and its owner; format: its number, and upgrades
     stores/    where rows live
@@ -44,6 +44,7 @@ from agent_infra.state.reading.everywhere import caused_by as caused_by_everywhe
 from agent_infra.state.reading.query import Explanation, Page, Query
 from agent_infra.state.reading.view import View
 from agent_infra.state.reading.watch import Change
+from agent_infra.state.records import Records
 from agent_infra.state.retention.collect import Collected
 from agent_infra.state.retention.janitor import Janitor, collect_all
 from agent_infra.state.retention.keeping import Retention
@@ -77,6 +78,7 @@ __all__ = [
     "Query",
     "Reader",
     "Reading",
+    "Records",
     "Retention",
     "Schema",
     "SchemaBroker",

@@ -2,6 +2,7 @@
 
     stores       tries a Store against `STORE_PROMISES`, which store_promises holds: one by one, or all by `check_store`
     executors    the same for executors: `EXECUTOR_PROMISES`, `check_executor`
+    desk         Desk, which takes what a source of signals delivers
     reference    GraphModel, a slow and obvious state graph of plain dicts, to compare a real one with
     strategies   Hypothesis strategies: JSON values, values that are not JSON, programs of steps (needs hypothesis)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agent_infra import background
-from agent_infra.clock import SystemClock
-from agent_infra.errors import SignalRefused, SourceInvalid
-from agent_infra.rewards import Event, PollingSource, Receipt, Signal, Sink
+from agent_infra.errors import SourceInvalid
+from agent_infra.rewards import Event, PollingSource
+from agent_infra.testing.desk import Desk
 
 
 class Service:
@@ -64,20 +64,6 @@ def service() -> Iterator[Service]:
     service.close()
 
 
-class Desk:
-    """Takes signals, or refuses them."""
-
-    def __init__(self) -> None:
-        self.signals: list[Signal] = []
-        self.refuse: str | None = None
-
-    def ingest(self, signal: Signal) -> Receipt:
-        self.signals.append(signal)
-        if self.refuse:
-            raise SignalRefused(self.refuse)
-        return Receipt("accepted")
-
-
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
@@ -89,7 +75,7 @@ def started(desk: Desk) -> Iterator[Callable[..., PollingSource]]:
 
     def start(url: str, value: str = "answer.score", **options: Any) -> PollingSource:
         source = PollingSource("satisfaction", url, value, first_delay=0.01, longest_delay=0.05, **options)
-        source.start(Sink(desk.ingest, lambda _: None, SystemClock()))
+        source.start(desk.sink)
         sources.append(source)
         return source
 
@@ -242,6 +228,6 @@ def test_a_stopped_source_goes_on_when_it_is_started_again(
     with pytest.raises(SourceInvalid, match="not started"):
         source.watch(EVENT)
     service.will_answer(*[404] * asked, {"answer": {"score": 1}})
-    source.start(Sink(desk.ingest, lambda _: None, SystemClock()))
+    source.start(desk.sink)
     until(lambda: source.health.delivered)
     assert len(desk.signals) == 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent_infra.clock import Clock
 from agent_infra.content import JsonValue
@@ -14,15 +14,27 @@ from agent_infra.state import Node
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What a source works with.
+    """What a source works with. All but the clock block, and return once what they did is durable.
 
-    ingest   takes a signal: blocks until it is kept, raises SignalRefused and DuplicateConflict
-    receipt  the receipt node of the call that an event is, if it has one by now
-    clock    the home's clock
+    ingest    takes a signal: returns once it is kept, raises SignalRefused and DuplicateConflict
+    withdraw  (source, key, why) takes a signal of this source back, by its key
+    dead      (source, reason, raw) puts what could not become a signal onto the dead-letter list, as it came
+    receipt   the receipt node of the call that an event is, if it has one by now
+    evidence  the evidence bundle of the call that an event is, as JSON values, if it has one by now
+    load      the cursor that was saved last under a source's name; None at first
+    save      (source, cursor) keeps where a source stands: after what it says was taken in, never before
+    advance   (source, moment) says that all that the source has of before that moment (microseconds) has come in
+    clock     the home's clock
     """
 
     ingest: Callable[[Signal], Receipt]
+    withdraw: Callable[[str, str, str], Receipt]
+    dead: Callable[[str, str, JsonValue | bytes], None]
     receipt: Callable[[Event], Node | None]
+    evidence: Callable[[Event], Mapping[str, Any] | None]
+    load: Callable[[str], JsonValue]
+    save: Callable[[str, JsonValue], None]
+    advance: Callable[[str, int], None]
     clock: Clock
 
 

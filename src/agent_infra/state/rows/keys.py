@@ -23,6 +23,7 @@ newest first.
     u cid                                      (empty) lost a reference: to be removed if it was the last
     E session\\0 seq                           what moved the head: a step, a rollback, a fork, an import
     Y cid                                      a small block of content
+    o table\\0 name                             an operational record, overwritten in place
 
 A row is visible in a view if its step is at most the lineage's last step on its branch: that is all the snapshot
 there is. Branch numbers are store-wide and never reused, nor is (branch, step). In `T` and `X`, markers of a death
@@ -269,6 +270,11 @@ def loosened(cid: str) -> bytes:
 def block(cid: str) -> bytes:
     """Y cid."""
     return b"Y" + cid.encode()
+
+
+def records_prefix(table: str) -> bytes:
+    """o table\\0: the operational records of a table."""
+    return b"o" + table.encode() + b"\0"
 
 
 def after(prefix: bytes) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from agent_infra.errors import ReportUnknown
-from agent_infra.rewards.report_words import WORDS
+from agent_infra.rewards.report.words import WORDS
 
 _SHOWN: Final = 3
 _FENCES = re.compile(r"`+")

@@ -17,14 +17,27 @@ from agent_infra.content import JsonValue, cid_of
 from agent_infra.errors import Problem
 from agent_infra.expressions import Expression
 
-Fact: TypeAlias = Literal["signal", "session"]
-EffectKind: TypeAlias = Literal["add", "scale", "override", "veto", "require", "flag"]
+Fact: TypeAlias = Literal["signal", "session", "action", "condition", "evidence", "prompt_rule", "fact"]
+"""What rules can be bound to.
+
+signal       a signal about the event that counts
+session      the session and the event
+action       what was done: tool, params, who chose it, how it ended
+condition    one entry of the call's condition log
+evidence     the call's bundle: figures, output, error
+prompt_rule  one numbered rule of the prompt that the agent worked under, and whether it fired
+fact         what a rule of an earlier agenda group inserted
+"""
+Quantifier: TypeAlias = Literal["each", "exists", "not"]
+EffectKind: TypeAlias = Literal["add", "scale", "override", "veto", "require", "flag", "insert"]
 Episode: TypeAlias = Literal["mean", "sum", "last"]
 
 DEFAULT_LATENESS: Final = 86_400.0
 DEFAULT_WINDOW: Final = 30.0
 DEFAULT_WAIT: Final = 30.0
 DEFAULT_CLIP: Final = (-1.0, 1.0)
+MAIN: Final = "main"
+"""The agenda group of rules that name none."""
 CLIP_RULE: Final = "clip"
 """The rule that the row of clipping the base value is under. No rule may have this id."""
 
@@ -70,16 +83,24 @@ class SourceTerms:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A name in a rule's `when:`, the kind of fact it is bound to, and the condition that such a fact must satisfy."""
+    """A name in a rule's `when:`, the kind of fact it is bound to, and the condition that such a fact must satisfy.
+
+    quantifier  each: the name is bound to one such fact after the other; exists, not: whether there is one, once, and
+                the name is known in this condition only
+    kind        of facts that rules insert: which
+    """
 
     name: str
     fact: Fact
     condition: Expression
+    quantifier: Quantifier = "each"
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a rule does: `amount` for add, scale, override and veto, `sources` for require, `text` for flag.
+    """What a rule does: `amount` for add, scale, override and veto, `sources` for require, `text` for flag; for insert
+    `text` is the fact's kind and `inserted` its fields.
 
     An amount is a number, an expression over the rule's names, or None (`veto: true`: the lower end of `clip`).
     """
@@ -88,6 +109,7 @@ class Effect:
     amount: Expression | float | None = None
     sources: tuple[str, ...] = ()
     text: str = ""
+    inserted: Mapping[str, Expression | JsonValue] = field(default_factory=lambda: MappingProxyType({}))
 
     def meaning(self) -> JsonValue:
         """What the hash covers."""
@@ -102,12 +124,16 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: for every combination of facts that satisfies `when`, it fires and does what `then` says."""
+    """One rule: for every combination of facts that satisfies `when`, it fires and does what `then` says.
+
+    group  its agenda group: the groups are judged one after the other, in the order that the rule set declares
+    """
 
     id: str
     salience: float
     when: tuple[Binding, ...]
     then: tuple[Effect, ...]
+    group: str = MAIN
     place: str = field(default="", compare=False)
 
     def meaning(self) -> dict[str, JsonValue]:
@@ -129,7 +155,8 @@ class RuleSet:
     wait      seconds that `weave_reward` waits for expected sources unless told otherwise
     episode   how the events of one result combine
     clip      the ends of the scale of one event's value
-    rules     by descending salience, then id
+    groups    the agenda groups, in the order in which they are judged
+    rules     by group, then descending salience, then id
     problems  what kept a newer set from coming into force; empty where this is the newest
     files     where it was read
     """
@@ -140,6 +167,7 @@ class RuleSet:
     wait: float = DEFAULT_WAIT
     episode: Episode = "mean"
     clip: tuple[float, float] = DEFAULT_CLIP
+    groups: tuple[str, ...] = (MAIN,)
     rules: tuple[Rule, ...] = ()
     problems: tuple[Problem, ...] = field(default=(), compare=False)
     files: tuple[str, ...] = field(default=(), compare=False)

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, cast
 
 from agent_infra.documents import Document, Fields, did_you_mean, read_text, survey_documents
 from agent_infra.errors import DocumentErrors, FileMissing, Problem, RuleErrors
-from agent_infra.rewards.rule_reader import read_rule
-from agent_infra.rewards.rules import DEFAULT_LATENESS, Rule, RuleSet, SourceTerms
+from agent_infra.rewards.rules.model import DEFAULT_LATENESS, Rule, RuleSet, SourceTerms
+from agent_infra.rewards.rules.reading import read_rule
 
 SUFFIXES: Final = (".yaml", ".yml")
 _TOP: Final = ("version", "sources", "required", "window", "wait", "episode", "clip", "rules")

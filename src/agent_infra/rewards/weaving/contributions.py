@@ -39,9 +39,9 @@ from typing import Final, Literal, TypeAlias
 
 from agent_infra.clock import MICROS
 from agent_infra.content import JsonValue
-from agent_infra.rewards.matching import FactRow, Facts, Fired, Firing, fire
-from agent_infra.rewards.rules import CLIP_RULE, RuleSet
+from agent_infra.rewards.rules.model import CLIP_RULE, RuleSet
 from agent_infra.rewards.signals import KeptSignal
+from agent_infra.rewards.weaving.matching import FactRow, Facts, Fired, Firing, fire
 
 MICRO: Final = 1_000_000
 SURE: Final = 0.5

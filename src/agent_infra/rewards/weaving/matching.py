@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, cast
 
 from agent_infra.content import JsonValue
 from agent_infra.expressions import Expression
-from agent_infra.rewards.rules import Effect, EffectKind, Fact, Rule, RuleSet
+from agent_infra.rewards.rules.model import Effect, EffectKind, Fact, Rule, RuleSet
 
 FactRow: TypeAlias = dict[str, JsonValue]
 Match: TypeAlias = dict[str, JsonValue]

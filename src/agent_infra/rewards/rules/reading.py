@@ -8,7 +8,7 @@ from typing import Final, cast
 from agent_infra.documents import Fields, did_you_mean
 from agent_infra.errors import ExpressionError
 from agent_infra.expressions import Expression, compile_expression, problems_at
-from agent_infra.rewards.rules import CLIP_RULE, FIELDS, Binding, Effect, EffectKind, Fact, Rule
+from agent_infra.rewards.rules.model import CLIP_RULE, FIELDS, Binding, Effect, EffectKind, Fact, Rule
 
 _RULE: Final = ("id", "salience", "when", "then")
 _EFFECTS: Final = ("override", "add", "scale", "veto", "require", "flag")
@@ -34,7 +34,7 @@ def read_rule(fields: Fields, index: int) -> Rule | None:
     then = _read_then(fields, index, {binding.name: binding.fact for binding in when})
     if len(fields.problems) > before or id is None or salience is None:
         return None
-    return Rule(id, salience, when, then, fields.place(*path))
+    return Rule(id, salience, when, then, place=fields.place(*path))
 
 
 def _read_when(fields: Fields, index: int) -> tuple[Binding, ...]:
