@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_its_examples_compile(infra: Infra, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tools,) = blocks("python")
+    tools, space = blocks("python")
     (tmp_path / "page_tools.py").write_text(tools, encoding="utf-8")
     infra.tools.load_module(tmp_path / "page_tools.py")
     folder = tmp_path / "examples"
@@ -30,6 +31,12 @@ def test_its_examples_compile(infra: Infra, tmp_path: Path, caplog: pytest.LogCa
     names = [contract.name for contract in infra.actions.load(folder)]
     assert names == ["parse_report", "pay_invoice", "first_page", "last_page"]
     assert not [each for each in caplog.records if "action_file" in each.getMessage()]
+    graph = infra.session("页")
+    graph.add_node("report", {"pages": 12, "status": "ready"}, key="pdf_report")
+    names_of_it: dict[str, Any] = {"infra": infra, "graph": graph}
+    exec(space, names_of_it)
+    assert "50 is greater than the maximum of 12" in names_of_it["verdict"].reason
+    assert names_of_it["result"].ok, names_of_it["result"]
 
 
 def test_it_names_every_word_of_the_language() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jsonschema_rs
 import pytest
 from hypothesis import given
@@ -108,6 +110,36 @@ def test_legal_with_given_values_outside_the_schema(tools, graph):
     assert params["required"] == ["format"]
     (tool,) = space.openai_tools()
     assert tool["function"] == {"name": "parse", "description": "Reads a PDF.", "parameters": params}
+
+
+def test_a_call_of_an_openai_tool_leads_back_to_its_spec(tools, graph):
+    named = "name: 选择.格式\n" + CHOOSE.partition("\n")[2]
+    space = action_space(contracts(tools, named), graph)
+    (tool,) = space.openai_tools()
+    function = tool["function"]["name"]
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", function), "the chat API takes no other names"
+    assert tool["function"]["description"] == "选择.格式: Reads a PDF."
+    spec = space.spec_of_call(function, '{"format": "text"}')
+    assert spec == {"tool": "选择.格式", "params": {"format": "text"}}
+    assert space.validate(spec).ok
+    assert space.spec_of_call("选择.格式", {"format": "text"}) == spec
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("choose", '{"format": "text"', "must be an object"),
+        ("choose", '{"format": "json", "format": "text"}', "must be an object"),
+        ("choose", "[]", "must be an object"),
+        ("choose", '{"format": "html"}', "html"),
+        ("chose", '{"format": "text"}', "did you mean 'choose'"),
+    ],
+)
+def test_a_malformed_call_is_invalid_and_not_mended(tools, graph, name, arguments, reason):
+    space = action_space(contracts(tools, CHOOSE), graph)
+    verdict = space.validate(space.spec_of_call(name, arguments))
+    assert verdict.kind == "invalid"
+    assert reason in verdict.reason
 
 
 def test_an_earlier_version_has_its_own_space(tools, graph):

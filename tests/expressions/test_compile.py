@@ -293,7 +293,7 @@ def test_a_node_can_be_asked_for():
         ("len(params.x) > 1", "ExpressionName", 1, "write `size`"),
         ("params.x > 1 and params.y", "ExpressionSyntax", 14, "write `&&`"),
         ("params.x = 3", "ExpressionSyntax", 10, "write `==`"),
-        ("state.nodes.中文键.x > 1", "ExpressionSyntax", 13, "in brackets"),
+        ("state.nodes.中文键.x > 1", "ExpressionSyntax", 13, 'in brackets: ["中文键"]'),
         ("params.x >", "ExpressionSyntax", 11, None),
         ("", "ExpressionSyntax", 1, None),
         ("'a' > 1", "ExpressionType", 5, None),

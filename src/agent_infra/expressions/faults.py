@@ -123,7 +123,8 @@ def _syntax(text: str, source: str, offset: int) -> Fault:
         return Fault("ExpressionSyntax", "the expression is nested too deeply", source, 0, hint)
     bad = _BAD_TOKEN.search(text)
     if bad and not bad[1][:1].isascii():
-        hint = f'write a key that is not a plain ASCII word in brackets: ["{bad[1][:1]}…"]'
+        word = re.match(r"\w+", source[offset:])
+        hint = f'write a key that is not a plain ASCII word in brackets: ["{word[0] if word else bad[1]}"]'
         return Fault("ExpressionSyntax", f"`{bad[1]}` can't stand here", source, offset, hint)
     if bad:
         hint = "write `==` to compare" if bad[1].startswith("=") else "a text ends with the quote that it began with"

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, cast
 
 from agent_infra.actions.language.contract import Contract
 from agent_infra.actions.space.legality import Legality, legality_of
 from agent_infra.actions.space.validators import Validators
-from agent_infra.actions.space.verdict import Checked, Verdict, judge
+from agent_infra.actions.space.verdict import Checked, Verdict, judge, read_json
 from agent_infra.clock import to_datetime
 from agent_infra.content import fingerprint
 from agent_infra.errors import ContractUnknown, NotEnumerable
 from agent_infra.state import StateGraph, activation
+
+_FUNCTION = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The names that OpenAI's chat API takes for a function."""
+_ALIAS: Final = "action_"
 
 
 class ActionSpace:
@@ -64,18 +69,38 @@ class ActionSpace:
         return {"anyOf": specs} if specs else {"not": {}}
 
     def openai_tools(self) -> list[dict[str, Any]]:
-        """The legal contracts as tools of OpenAI's chat API, their open parameters as the arguments."""
+        """The legal contracts as tools of OpenAI's chat API, their open parameters as the arguments.
+
+        That API takes plain names only: an action called 退款 goes by a name made of its hash, and its own stands in the
+        description. `spec_of_call` leads back.
+        """
         return [
             {
                 "type": "function",
                 "function": {
-                    "name": name,
-                    "description": standing.contract.description,
+                    "name": _function_name(name),
+                    "description": _described(name, standing.contract.description),
                     "parameters": standing.params_schema(),
                 },
             }
             for name, standing in self._legal.items()
         ]
+
+    def spec_of_call(self, name: str, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
+        """The spec that a call of one of `openai_tools` means, to be validated. Nothing is mended: what can't be read
+        stands in the spec as it came, and its verdict is invalid.
+        """
+        params: Any = arguments
+        if isinstance(arguments, str):
+            try:
+                params = read_json(arguments)
+            except (ValueError, RecursionError):
+                params = arguments
+        own = next((each for each in self._standings if _function_name(each) == name), name)
+        return {
+            "tool": own,
+            "params": dict(cast("Mapping[str, Any]", params)) if isinstance(params, Mapping) else params,
+        }
 
     def enumerate(self, only: str | Iterable[str] | None = None, limit: int = 10_000) -> list[dict[str, Any]]:
         """All legal specs, or those of some contracts. Where confidence is judged, they carry the confidence 1.
@@ -109,6 +134,15 @@ class ActionSpace:
 
     def __repr__(self) -> str:
         return f"ActionSpace(legal={[contract.name for contract in self.legal]}, hash={self.hash!r})"
+
+
+def _function_name(name: str) -> str:
+    """An action's name as OpenAI's chat API takes it."""
+    return name if _FUNCTION.fullmatch(name) else f"{_ALIAS}{fingerprint(name)}"
+
+
+def _described(name: str, description: str) -> str:
+    return description if _FUNCTION.fullmatch(name) else f"{name}: {description}" if description else name
 
 
 def action_space(

@@ -81,7 +81,7 @@ def _fields(spec: Any) -> dict[str, JsonValue] | Verdict:
     if isinstance(spec, str):
         text = spec
         try:
-            spec = json.loads(text, object_pairs_hook=_once)
+            spec = read_json(text)
         except (ValueError, RecursionError) as error:
             meant = text.lstrip().startswith("{")
             return _invalid([f"it is no JSON: {error}"]) if meant else Verdict(False, "not_a_call", ("it is a text",))
@@ -93,6 +93,11 @@ def _fields(spec: Any) -> dict[str, JsonValue] | Verdict:
     except NotJson as error:
         return _invalid([f"{error.facts['path']}: {error.why}"])
     return fields
+
+
+def read_json(text: str) -> Any:
+    """A JSON text that a policy wrote. Raises ValueError, also for a key that stands twice, or RecursionError."""
+    return json.loads(text, object_pairs_hook=_once)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
