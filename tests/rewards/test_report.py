@@ -10,7 +10,8 @@ import pytest
 
 from agent_infra.errors import ReportUnknown
 from agent_infra.rewards import Signal
-from agent_infra.rewards.report.markdown import code, micro_text
+from agent_infra.rewards.report.content import micro_text
+from agent_infra.rewards.report.markdown import code
 from agent_infra.rewards.report.words import WORDS
 
 RULES = """
@@ -140,3 +141,15 @@ def test_code_spans(text: str, shown: str) -> None:
 )
 def test_micro_units_as_text(micro: int, text: str) -> None:
     assert micro_text(micro) == text
+
+
+def test_as_a_page_it_says_the_same_and_outside_text_is_escaped(reward: Any) -> None:
+    page = reward.report(format="html", language="zh")
+    assert page.startswith('<!doctype html>\n<html lang="zh">')
+    assert "<h1>奖励 -0.300000(暂定,等待信号)</h1>" in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "满意 | [x](http://evil)" in page
+    assert not re.findall(r"(?:src|href)=", page), "a page loads nothing"
+    for row in reward.contributions:
+        assert micro_text(row.micro) in page

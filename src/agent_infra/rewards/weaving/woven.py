@@ -16,7 +16,7 @@ import msgspec
 
 from agent_infra.clock import MICROS, to_datetime, to_micros
 from agent_infra.content import fingerprint
-from agent_infra.rewards.report.markdown import render
+from agent_infra.rewards.report import render
 from agent_infra.rewards.rules.model import Episode, RuleSet
 from agent_infra.rewards.signals import Event, KeptSignal
 from agent_infra.rewards.weaving.contributions import (
