@@ -14,12 +14,15 @@ from typing import Any
 from cel_expr_python import cel
 
 from agent_infra.content import JsonValue
+from agent_infra.expressions.closures import Closure, closure_of
 from agent_infra.expressions.evaluation import NOW, Evaluation, engine_data, plain_value, shape_of, told
 from agent_infra.expressions.faults import Fault, engine_faults, expression_error
 from agent_infra.expressions.paths import Path, ReadsWholeGraph, describe, obstacle, path_of, reads_of, spell, values_at
 from agent_infra.expressions.rewrite import rewrite
 from agent_infra.expressions.tree import Call, Constant, ListOf, MapOf, Tree, read_tree, write_tree
 
+_TRUE = Evaluation(True)
+_FALSE = Evaluation(False)
 _ARITHMETIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_", "-_", "size"})
 
 
@@ -33,7 +36,7 @@ class Expression:
     the engine then plans it when it is first evaluated.
     """
 
-    __slots__ = ("_planned", "_shape", "boolean", "path", "reads", "source", "variables")
+    __slots__ = ("_closed", "_closure", "_planned", "_shape", "boolean", "path", "reads", "source", "variables")
 
     def __init__(
         self,
@@ -50,10 +53,30 @@ class Expression:
         self.boolean = boolean
         self.path = reads[0] if is_path else None
         self._planned: cel.Expression | None = None
+        self._closure: Closure | None = None
+        self._closed = False
         self._shape = shape_of(reads)
 
     def evaluate(self, bindings: Mapping[str, Any]) -> Evaluation:
         """The value on these bindings, or why there is none: a field is absent, types don't fit, … Never raises."""
+        if not self._closed:
+            self._close(self.tree())
+        if self._closure is not None:
+            try:
+                value = self._closure(bindings)
+            except Exception:  # noqa: BLE001  (whatever is unusual is the engine's)
+                pass
+            else:
+                if value is True:
+                    return _TRUE
+                if value is False:
+                    return _FALSE
+                if not self.boolean:
+                    return Evaluation(value)
+        return self.by_engine(bindings)
+
+    def by_engine(self, bindings: Mapping[str, Any]) -> Evaluation:
+        """The same without the shorter way that usual values take."""
         try:
             found = self._read(bindings) if self.path else self._calculate(bindings)
         except Exception as error:  # noqa: BLE001  (whatever the bindings hold, the answer is "no value, because")
@@ -64,9 +87,18 @@ class Expression:
 
     def plan(self, tree: Tree | None = None) -> cel.Expression:
         """Have the engine plan it, from its source's tree unless that is at hand."""
-        environment = _environment(self.variables)
-        self._planned = environment.deserialize(write_tree(rewrite(tree or _parse(environment, self.source))))
+        tree = tree or self.tree()
+        self._close(tree)
+        self._planned = _environment(self.variables).deserialize(write_tree(rewrite(tree)))
         return self._planned
+
+    def tree(self) -> Tree:
+        """Its syntax tree, as written."""
+        return _parse(_environment(self.variables), self.source)
+
+    def _close(self, tree: Tree) -> None:
+        self._closure = None if self.path else closure_of(tree, self.reads)
+        self._closed = True
 
     def values(self, bindings: Mapping[str, Any]) -> dict[str, JsonValue]:
         """What it reads on these bindings, by path as written; absent paths are left out."""

@@ -268,9 +268,13 @@ def _near(record: Record, words: Words) -> Section | None:
 
 
 def _remarks(record: Record, words: Words) -> Section | None:
-    lines: list[Line] = [[Plain(f"{words.text('flag')} "), Code(flag)] for flag in record["flags"]]
-    lines += [[Plain(f"{words.text('doubt')} "), Code(doubt)] for doubt in record["doubts"]]
+    lines: list[Line] = [_remark("flag", flag, words) for flag in record["flags"]]
+    lines += [_remark("doubt", doubt, words) for doubt in record["doubts"]]
     return Section(words.text("remarks"), [Bullets(lines)]) if lines else None
+
+
+def _remark(kind: str, text: str, words: Words) -> Line:
+    return [Plain(f"{words.text(kind)} "), Code(text)]
 
 
 def _identity(record: Record, cid: str, words: Words) -> Section:
@@ -288,7 +292,9 @@ def _identity(record: Record, cid: str, words: Words) -> Section:
     lines: list[Line] = []
     for name, value in facts.items():
         if value:
-            lines.append([Plain(f"{words.text(name)}: "), *([Code(value)] if isinstance(value, str) else value)])
+            line: Line = [Plain(f"{words.text(name)}: ")]
+            line += [Code(value)] if isinstance(value, str) else value
+            lines.append(line)
     return Section(words.text("identity"), [Bullets(lines)])
 
 
