@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agent_infra.rewards import RuleSet, SourceTerms, compile_rule_text
 from agent_infra.rewards.signals import KeptSignal
 from agent_infra.rewards.weaving.contributions import Conclusion, conclude, largest_remainder
+from agent_infra.rewards.weaving.matching import Facts
 
 SESSION = {"id": "s1", "event_id": "e", "agent": "planner", "tool": "weather", "action": "get_weather"}
 SOURCES = """version: 1
@@ -35,7 +36,7 @@ def rules(text: str = "", sources: str = SOURCES) -> RuleSet:
 
 def told(text: str, *signals: KeptSignal) -> Conclusion:
     """The conclusion under one more piece of the rule file."""
-    return conclude(signals, rules(text), SESSION)
+    return conclude(signals, rules(text), Facts(session=SESSION))
 
 
 def rows(conclusion: Conclusion) -> list[tuple[str | None, str | None, int]]:
@@ -120,7 +121,7 @@ def test_no_value_and_no_row_but_a_reason(text: str, signals: list[KeptSignal], 
 
 
 def test_without_rules_there_is_no_value() -> None:
-    conclusion = conclude([GOOD], RuleSet(), SESSION)
+    conclusion = conclude([GOOD], RuleSet(), Facts(session=SESSION))
     assert conclusion.reason is not None
     assert conclusion.reason.code == "no_rules"
 
@@ -286,7 +287,7 @@ def test_the_rows_add_up_to_the_value_exactly_in_any_order(data: st.DataObject) 
     made = compile_rule_text(text if chosen else SOURCES)
     made = replace(made, sources=terms, clip=(low, low + data.draw(st.floats(0.001, 3))))
     signals = [signal(name, data.draw(numbers), confidence=data.draw(st.floats(0, 1))) for name in terms]
-    conclusion = conclude(signals, made, SESSION)
+    conclusion = conclude(signals, made, Facts(session=SESSION))
     if conclusion.micro is None:
         assert conclusion.contributions == ()
         assert conclusion.reason is not None
@@ -294,7 +295,7 @@ def test_the_rows_add_up_to_the_value_exactly_in_any_order(data: st.DataObject) 
         assert sum(row.micro for row in conclusion.contributions) == conclusion.micro
         assert round(made.clip[0] * 1e6) <= conclusion.micro <= round(made.clip[1] * 1e6)
     random.Random(data.draw(st.integers(0, 9))).shuffle(signals)
-    assert conclude(signals, made, SESSION) == conclusion
+    assert conclude(signals, made, Facts(session=SESSION)) == conclusion
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=20))

@@ -42,8 +42,13 @@ class Ledger:
     def _graph(self, session: str) -> StateGraph:
         return StateGraph.of_system(self._engine, session + LEDGER, agent=WRITER)
 
-    def _session(self, event: Event) -> StateGraph:
+    def session_graph(self, event: Event) -> StateGraph:
+        """The graph that an event is in."""
         return StateGraph.of_system(self._engine, event.session_id)
+
+    def version_with(self, node: Node) -> str:
+        """The version of a session's line that a node of it came with."""
+        return self._engine.version_of(node.session, self._engine.place_in_line(node.session, node.step))
 
     def event(self, event_id: str) -> Event:
         """An event by its id. Raises EventUnknown."""
@@ -67,14 +72,14 @@ class Ledger:
     def _describe(self, event: Event) -> dict[str, Any]:
         """What the ledger notes of an event, which may be rolled back before its last signal comes."""
         try:
-            node = self._session(event).node(event.id)
+            node = self.session_graph(event).node(event.id)
         except NodeUnknown:
             return {"agent": None, "tool": None, "action": None}
         return {"agent": node.owner, "tool": node.tool, "action": node.data.get("action"), "type": node.type}
 
     def receipt(self, event: Event) -> Node | None:
         """The newest receipt of the call that an event is, if it has one."""
-        graph = self._session(event)
+        graph = self.session_graph(event)
         ends = [edge.target for edge in graph.edges(event.id) if edge.source == event.id and edge.type == "triggers"]
         receipts = [node for id in ends if (node := graph.node(id)).type == "receipt"]
         return max(receipts, key=lambda node: (node.created, node.id), default=None)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, NoReturn, cast
+from typing import Any, Final, Literal, NoReturn, TypeAlias, cast
 
 from agent_infra.clock import to_micros
 from agent_infra.content import JsonValue, cid_of_bytes, fingerprint, is_cid, json_bytes
@@ -27,6 +27,9 @@ EVIDENCE_LIMIT: Final = 1 << 20
 """The most bytes of raw evidence that a signal may carry; larger evidence is put into `infra.blobs` and referred to."""
 QUOTE_LENGTH: Final = 240
 """Characters of the evidence that are quoted in explanations."""
+
+
+Joined: TypeAlias = Literal["event_id", "refs", "window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +285,16 @@ def quote(evidence: JsonValue | bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class KeptSignal:
-    """A signal as the ledger keeps it. Times are in microseconds since 1970, `evidence` refers to stored content."""
+    """A signal as the ledger keeps it. Times are in microseconds since 1970, `evidence` refers to stored content.
+
+    joined    how it found its event: it names it, by business keys, or by session and time window
+    unscored  why the source could give no value
+    gone      whether the source has corrected it or taken it back
+    """
 
     id: str
     source: str
-    value: float
+    value: float | None
     event_id: str
     session_id: str
     at: int
@@ -299,6 +307,9 @@ class KeptSignal:
     refs: Mapping[str, str] | None = None
     digest: str = ""
     late: bool = False
+    joined: Joined = "event_id"
+    unscored: str | None = None
+    gone: Literal["corrected", "withdrawn"] | None = None
 
     @property
     def recency(self) -> tuple[int, int, str]:

@@ -24,6 +24,7 @@ from agent_infra.clock import MICROS
 from agent_infra.errors import EventUnknown, FileMissing, Problem, RuleErrors, SignalRefused, SourceInvalid
 from agent_infra.observability import get_logger, metrics
 from agent_infra.rewards.arrivals import Arrivals
+from agent_infra.rewards.facts import known_facts
 from agent_infra.rewards.ledger import Ledger, episode_key, reward_key
 from agent_infra.rewards.rules.compiling import compile_rules
 from agent_infra.rewards.rules.model import RuleSet
@@ -275,9 +276,9 @@ class RewardWeaver:
                 return stored
             record = closed_record(stored, now)
         else:
-            conclusion = conclude(signals, rules, self._ledger.session_facts(event))
+            conclusion = conclude(signals, rules, known_facts(self._ledger, event, rules), event)
             previous = stored.cid if stored is not None else None
-            record = event_record(conclusion, rules, event, now=now, previous=previous)
+            record = event_record(conclusion, rules, event, signals, now=now, previous=previous)
             if rules.is_empty:
                 return self._ledger.seal(record)
         kept = self._ledger.keep(event.session_id, key, record)

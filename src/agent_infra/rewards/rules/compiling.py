@@ -14,12 +14,13 @@ from typing import Any, Final, Literal, cast
 
 from agent_infra.documents import Document, Fields, did_you_mean, read_text, survey_documents
 from agent_infra.errors import DocumentErrors, FileMissing, Problem, RuleErrors
-from agent_infra.rewards.rules.model import DEFAULT_LATENESS, Rule, RuleSet, SourceTerms
+from agent_infra.rewards.rules.checking import check_together
+from agent_infra.rewards.rules.model import DEFAULT_LATENESS, MAIN, Credit, Rule, RuleSet, SourceTerms
 from agent_infra.rewards.rules.reading import read_rule
 
 SUFFIXES: Final = (".yaml", ".yml")
-_TOP: Final = ("version", "sources", "required", "window", "wait", "episode", "clip", "rules")
-_SOURCE: Final = ("range", "better", "weight", "lateness")
+_TOP: Final = ("version", "sources", "required", "window", "wait", "episode", "clip", "groups", "credit", "rules")
+_SOURCE: Final = ("range", "better", "weight", "lateness", "normal", "decay", "noise", "join", "ambiguous")
 
 
 def compile_rules(path: str | Path) -> RuleSet:
@@ -95,6 +96,8 @@ def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -
         message = "no source is declared, so no signal could ever come in"
         problems.append(Problem("NoSources", message, texts[0][1], 1, hint="add `sources:`"))
     _check_names(gathered)
+    groups = gathered.single["groups"].value if "groups" in gathered.single else (MAIN,)
+    problems += check_together(list(gathered.rules.values()), groups)
     if problems:
         files = {file: place for place, (_, file) in enumerate(texts)}
         raise RuleErrors(
@@ -134,8 +137,33 @@ def _read_document(document: Document, gathered: _Gathered) -> None:
         _say(fields, gathered, "episode", fields.choice(("mean", "sum", "last"), "episode"))
     if fields.has("clip"):
         _say(fields, gathered, "clip", fields.span("clip"))
+    if fields.has("groups"):
+        _say(fields, gathered, "groups", _groups(fields))
+    if fields.has("credit"):
+        _say(fields, gathered, "credit", _credit(fields))
     for index in range(len(fields.sequence("rules"))):
         _gather_rule(fields, index, gathered)
+
+
+def _groups(fields: Fields) -> tuple[str, ...] | None:
+    names = fields.texts("groups")
+    if len(set(names)) < len(names):
+        fields.report("DuplicateGroup", "an agenda group is named twice", "groups", hint="name each once")
+        return None
+    return names or None
+
+
+def _credit(fields: Fields) -> Credit | None:
+    if isinstance(fields.get("credit"), str):
+        to = fields.choice(("each", "last", "discount"), "credit")
+        return Credit(cast("Any", to)) if to is not None else None
+    if fields.mapping("credit", known=("discount",)) is None:
+        return None
+    gamma = fields.number("credit", "discount")
+    if gamma is not None and not 0 < gamma <= 1:
+        fields.report("BadDiscount", f"a discount is over 0 and at most 1, not {gamma:g}", "credit", "discount")
+        return None
+    return Credit("discount", gamma) if gamma is not None else None
 
 
 def _say(fields: Fields, gathered: _Gathered, name: str, value: object) -> None:
@@ -167,12 +195,41 @@ def _read_source(fields: Fields, name: str, gathered: _Gathered) -> None:
         fields.report(
             "BadWeight", f"the weight of `{name}` is {weight:g}, and must be over 0", *path, "weight", hint=hint
         )
+    further = _further_terms(fields, *path)
     if name in gathered.sources:
         message = f"source `{name}` is declared at {gathered.sources[name][1]} already"
         fields.report("DuplicateSource", message, *path, key=True, hint="keep one of the two")
-    elif span is not None and better is not None and lateness is not None:
-        terms = SourceTerms(name, *span, cast("Literal['high', 'low']", better), weight, lateness)
+    elif span is not None and better is not None and lateness is not None and further is not None:
+        terms = SourceTerms(name, *span, cast("Literal['high', 'low']", better), weight, lateness, **further)
         gathered.sources[name] = terms, fields.place(*path)
+
+
+def _further_terms(fields: Fields, *path: str | int) -> dict[str, Any] | None:
+    """The terms that few sources need; None where a problem was reported."""
+    before = len(fields.problems)
+    found: dict[str, Any] = {}
+    if fields.has(*path, "normal") and fields.mapping(*path, "normal", known=("mean", "deviation")) is not None:
+        found["mean"] = fields.number(*path, "normal", "mean")
+        found["deviation"] = _over_zero(fields, *path, "normal", "deviation")
+    if fields.has(*path, "decay") and fields.mapping(*path, "decay", known=("half_life",)) is not None:
+        half_life = fields.seconds(*path, "decay", "half_life")
+        if half_life is not None and half_life <= 0:
+            fields.report("BadHalfLife", "a half-life is over 0 seconds", *path, "decay", "half_life")
+        found["half_life"] = half_life
+    if fields.has(*path, "noise"):
+        found["noise"] = _over_zero(fields, *path, "noise")
+    for name, words in (("join", ("refs", "session")), ("ambiguous", ("wait", "newest", "oldest", "refuse"))):
+        if fields.has(*path, name):
+            found[name] = fields.choice(words, *path, name)
+    return found if len(fields.problems) == before else None
+
+
+def _over_zero(fields: Fields, *path: str | int) -> float | None:
+    number = fields.number(*path)
+    if number is not None and number <= 0:
+        fields.report("NotOverZero", f"`{path[-1]}` is {number:g}, and must be over 0", *path)
+        return None
+    return number
 
 
 def _gather_rule(fields: Fields, index: int, gathered: _Gathered) -> None:

@@ -2,23 +2,26 @@
 
 **Which signals count.** Of several signals of one source about one event, the newest by event time counts. A signal
 that came in late, whose source the rules don't declare, or whose value is out of the range that they declare, doesn't
-count. What doesn't count is listed with the reason.
+count, nor does one that its source corrected or took back, nor one by which it says that it could give no value. What
+doesn't count is listed with the reason.
 
 **Base value.** Over the counted signals of sources with a weight w, with confidence c and normal value x in [-1, 1]:
 `base = sum(w c x) / sum(w c)`. A source that is missing is missing: its weight is in neither sum, and 0 is a value like
 others. Where no source with a weight is there (or all are sure of nothing), there is no base value.
 
-**Rules** then move the value, in four stages; within a stage the order doesn't matter to the value:
+**Rules** then move the value, one agenda group after the other, each in three stages, and then all vetoes; within a stage
+the order doesn't matter to the value:
 
     add       adds its amounts, one a match; begins at 0 where there is no base value
     scale     multiplies the value by its amounts, one a match; without a value there is nothing to multiply
     override  puts its amount in place of the value. The first by salience, then id, wins; of several matches, the one
               with the newest facts
     veto      caps: the value becomes its amount (`true`: the lower end of `clip`), unless it is lower already; nothing
-              lifts it again
+              lifts it again. `veto: 0` is a gate: nothing good is earned where the rule fires
 
-and two don't move it:
+and three don't move it:
 
+    insert    puts a fact before the rules of later groups
     require   these sources are required for this event: without their signals it is unscored
     flag      leaves its text in the record
 
@@ -34,13 +37,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from agent_infra.clock import MICROS
-from agent_infra.content import JsonValue
 from agent_infra.rewards.rules.model import CLIP_RULE, RuleSet
-from agent_infra.rewards.signals import KeptSignal
+from agent_infra.rewards.signals import Event, KeptSignal
 from agent_infra.rewards.weaving.matching import FactRow, Facts, Fired, Firing, fire
 
 MICRO: Final = 1_000_000
@@ -54,7 +56,7 @@ LARGEST: Final = 1e100
 """Where repeated scaling stops, far beyond every clip, so that it can't overflow."""
 
 
-LeftOut: TypeAlias = Literal["undeclared", "out_of_range", "superseded", "late"]
+LeftOut: TypeAlias = Literal["undeclared", "out_of_range", "superseded", "late", "unscored", "withdrawn", "corrected"]
 ReasonCode: TypeAlias = Literal["no_rules", "required_missing", "no_signal", "rule_failed", "no_value", "no_event"]
 
 
@@ -108,7 +110,11 @@ class Weighed:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What a rule set concludes about one event. `micro` None: unscored, for the `reason`."""
+    """What a rule set concludes about one event. `micro` None: unscored, for the `reason`.
+
+    base           the value of the weighted sources alone; None where there is none
+    facts, firing  what the rules read and did
+    """
 
     micro: int | None
     reason: Reason | None
@@ -119,19 +125,30 @@ class Conclusion:
     flags: tuple[str, ...]
     doubts: tuple[str, ...]
     weighed: tuple[Weighed, ...]
+    base: int | None
+    facts: Facts = field(compare=False, repr=False)
+    firing: Firing = field(compare=False, repr=False)
 
 
-def conclude(signals: Iterable[KeptSignal], rules: RuleSet, session: Mapping[str, JsonValue]) -> Conclusion:
-    """Weigh one event's signals under a rule set. The same signals in any order give the same conclusion."""
+def conclude(
+    signals: Iterable[KeptSignal], rules: RuleSet, known: Facts | None = None, event: Event | None = None
+) -> Conclusion:
+    """Weigh one event's signals under a rule set. The same signals in any order give the same conclusion.
+
+    known  what rules may read beside the signals
+    event  whose signals they are: for the time since it, where sources fade
+    """
     weighed = weigh(signals, rules)
     counted = {item.signal.source: item for item in weighed if item.counts}
-    facts = [_fact(item) for item in sorted(counted.values(), key=lambda item: item.signal.recency, reverse=True)]
-    firing = fire(rules, Facts(facts, dict(session)))
+    facts = replace(known or Facts(), signals=_facts(counted.values(), rules))
+    firing = fire(rules, facts)
     required = set(rules.required).union(*(fired.sources for fired in firing.of("require")))
     missing = tuple(sorted((required | set(rules.expected)) - set(counted)))
     value = _Value(rules.clip)
-    _base(value, [item for item in counted.values() if rules.sources[item.signal.source].weight is not None], rules)
-    winner = _move(value, firing)
+    present = [item for item in counted.values() if rules.sources[item.signal.source].weight is not None]
+    _base(value, present, rules, event)
+    base = value.micro
+    winner = _move(value, firing, rules)
     reason = _why_unscored(rules, counted, required, firing, value)
     return Conclusion(
         micro=value.micro if reason is None else None,
@@ -143,7 +160,17 @@ def conclude(signals: Iterable[KeptSignal], rules: RuleSet, session: Mapping[str
         flags=tuple(fired.text for fired in firing.of("flag")),
         doubts=tuple(firing.doubts),
         weighed=weighed,
+        base=base if reason is None else None,
+        facts=facts,
+        firing=firing,
     )
+
+
+def _facts(items: Iterable[Weighed], rules: RuleSet) -> list[FactRow]:
+    """The counted signals as rules read them, newest first; none where no rule does."""
+    if "signal" not in rules.reads:
+        return []
+    return [_fact(item) for item in sorted(items, key=lambda item: item.signal.recency, reverse=True)]
 
 
 def _why_unscored(
@@ -176,6 +203,10 @@ def weigh(signals: Iterable[KeptSignal], rules: RuleSet) -> tuple[Weighed, ...]:
         terms = rules.sources.get(signal.source)
         if terms is None:
             weighed.append(Weighed(signal, None, "undeclared"))
+        elif signal.gone is not None:
+            weighed.append(Weighed(signal, None, signal.gone))
+        elif signal.value is None:
+            weighed.append(Weighed(signal, None, "unscored"))
         elif not terms.low <= signal.value <= terms.high:
             weighed.append(Weighed(signal, None, "out_of_range"))
         elif signal.late:
@@ -239,10 +270,19 @@ class _Value:
             self.move(raw, None, CLIP_RULE)
 
 
-def _base(value: _Value, items: Sequence[Weighed], rules: RuleSet) -> None:
+def weight_of(item: Weighed, rules: RuleSet, event: Event | None) -> float:
+    """The weight of a signal: its source's, times its confidence, faded by the time since its event."""
+    terms = rules.sources[item.signal.source]
+    weight = (terms.weight or 0.0) * item.signal.confidence
+    if terms.half_life is None or event is None:
+        return weight
+    return weight * terms.fading((item.signal.at - event.created) / MICROS)
+
+
+def _base(value: _Value, items: Sequence[Weighed], rules: RuleSet, event: Event | None) -> None:
     """The linear base value over present sources with a weight."""
     ordered = sorted(items, key=lambda item: item.signal.source)
-    weights = [(rules.sources[item.signal.source].weight or 0.0) * item.signal.confidence for item in ordered]
+    weights = [weight_of(item, rules, event) for item in ordered]
     total = math.fsum(weights)
     if total <= 0:
         return
@@ -267,26 +307,32 @@ def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
     return micros
 
 
-def _move(value: _Value, firing: Firing) -> str | None:
-    """Apply the rules that fired. The one that decided in the end (override or veto), if one did."""
+def _move(value: _Value, firing: Firing, rules: RuleSet) -> str | None:
+    """Apply the rules that fired, group by group. The one that decided in the end (override or veto), if one did."""
     decided: str | None = None
-    for fired in firing.of("add"):
-        value.move((value.raw or 0.0) + math.fsum(fired.amounts), fired.source, fired.rule)
-    for fired in firing.of("scale"):
-        if value.raw is not None:
-            raw = value.raw
-            for amount in fired.amounts:
-                raw = min(max(raw * amount, -LARGEST), LARGEST)
-            value.move(raw, fired.source, fired.rule)
-    for fired in firing.of("override")[:1]:
-        value.move(fired.amounts[0], fired.source, fired.rule)
-        decided = fired.rule
+    if not firing.fired:
+        return None
+    for group in rules.groups:
+        for fired in firing.of("add", group):
+            value.move((value.raw or 0.0) + math.fsum(fired.amounts), fired.source, fired.rule)
+        for fired in firing.of("scale", group):
+            if value.raw is not None:
+                value.move(_scaled(value.raw, fired.amounts), fired.source, fired.rule)
+        for fired in firing.of("override", group)[:1]:
+            value.move(fired.amounts[0], fired.source, fired.rule)
+            decided = fired.rule
     for fired in firing.of("veto"):
         cap = min(fired.amounts)
         if value.raw is None or cap < value.raw:
             value.move(cap, fired.source, fired.rule)
             decided = fired.rule
     return decided
+
+
+def _scaled(raw: float, amounts: Sequence[float]) -> float:
+    for amount in amounts:
+        raw = min(max(raw * amount, -LARGEST), LARGEST)
+    return raw
 
 
 # -- conflicts -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ that were used. A record that replaces another names that one's CID in `previous
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 
@@ -28,6 +28,8 @@ from agent_infra.rewards.weaving.contributions import (
     Weighed,
     largest_remainder,
 )
+from agent_infra.rewards.weaving.matching import Fired, near_misses
+from agent_infra.rewards.weaving.sensitivity import confidence_of, what_would_raise
 
 Status: TypeAlias = Literal["complete", "waiting", "closed", "unscored"]
 Record: TypeAlias = dict[str, Any]
@@ -63,6 +65,26 @@ class WovenReward:
     def reason(self) -> Reason | None:
         """Why there is no value."""
         return msgspec.convert(self.record["reason"], Reason | None)
+
+    @property
+    def base(self) -> int | None:
+        """The value of the weighted sources alone, in micro-units; None: there is none."""
+        return self.record.get("base")
+
+    @property
+    def confidence(self) -> dict[str, Any] | None:
+        """How sure the value is: the `share` of the expected evidence, and an `interval` where a method gives one."""
+        return self.record.get("confidence")
+
+    @property
+    def raises(self) -> list[dict[str, Any]]:
+        """What would have raised the value most."""
+        return list(self.record.get("raises", ()))
+
+    @property
+    def near(self) -> list[dict[str, Any]]:
+        """Rules that lacked one condition only."""
+        return list(self.record.get("near", ()))
 
     @property
     def contributions(self) -> list[Contribution]:
@@ -141,9 +163,16 @@ class WovenReward:
 
 
 def event_record(
-    conclusion: Conclusion, rules: RuleSet, event: Event, *, now: int, previous: str | None = None
+    conclusion: Conclusion,
+    rules: RuleSet,
+    event: Event,
+    signals: Sequence[KeptSignal],
+    *,
+    now: int,
+    previous: str | None = None,
 ) -> Record:
-    """The record of what a rule set concludes about one event."""
+    """The record of what a rule set concludes about one event, and why."""
+    confidence = confidence_of(conclusion, rules, event)
     used = evidence_ids(item.signal for item in conclusion.weighed)
     closes = [event.created + round(rules.sources[name].lateness * MICROS) for name in conclusion.missing]
     return _record(
@@ -158,10 +187,14 @@ def event_record(
         closes=max(closes, default=None),
         flags=conclusion.flags,
         doubts=conclusion.doubts,
-        rules=[
-            asdict(fired) | {"amounts": list(fired.amounts), "sources": list(fired.sources)}
-            for fired in conclusion.fired
+        base=conclusion.base,
+        confidence=asdict(confidence) if confidence is not None else None,
+        raises=[asdict(each) for each in what_would_raise(conclusion, signals, rules, event)],
+        near=[
+            asdict(each) | {"values": dict(each.values)}
+            for each in near_misses(rules, conclusion.facts, conclusion.firing)
         ],
+        rules=[_fired_row(fired) for fired in conclusion.fired],
         signals=[_signal_row(item, rules) for item in conclusion.weighed],
         evidence=used,
         parts=[],
@@ -170,6 +203,11 @@ def event_record(
         previous=previous,
         now=now,
     )
+
+
+def _fired_row(fired: Fired) -> dict[str, Any]:
+    lists = {"amounts": fired.amounts, "sources": fired.sources, "inserted": [dict(row) for row in fired.inserted]}
+    return asdict(replace(fired, inserted=())) | {name: list(each) for name, each in lists.items()}
 
 
 def evidence_ids(signals: Iterable[KeptSignal]) -> list[str]:
@@ -246,6 +284,8 @@ def _signal_row(item: Weighed, rules: RuleSet) -> dict[str, Any]:
         "evidence": signal.evidence,
         "quote": signal.quote,
         "left_out": item.left_out,
+        "joined": signal.joined,
+        "unscored": signal.unscored,
     }
 
 
@@ -282,6 +322,8 @@ def episode_record(
         closes=max(closes, default=None),
         flags=[flag for part in parts for flag in part.flags],
         doubts=_gathered(parts, "doubts"),
+        near=[],
+        raises=[],
         rules=_gathered(parts, "rules"),
         signals=_gathered(parts, "signals"),
         evidence=sorted(_gathered(parts, "evidence")),
