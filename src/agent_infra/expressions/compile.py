@@ -96,6 +96,20 @@ class Expression:
         """Its syntax tree, as written."""
         return _parse(_environment(self.variables), self.source)
 
+    def demands(self, path: Path) -> str | None:
+        """The one text that a path must have for the condition to hold: `r.source == "x" && …` demands "x" of it."""
+
+        def demanded(tree: Tree) -> str | None:
+            match tree:
+                case Call("_&&_", (left, right)):
+                    return demanded(left) or demanded(right)
+                case Call("_==_", (side, Constant(str() as text))) | Call("_==_", (Constant(str() as text), side)):
+                    return text if path_of(side) == path else None
+                case _:
+                    return None
+
+        return demanded(self.tree())
+
     def _close(self, tree: Tree) -> None:
         self._closure = None if self.path else closure_of(tree, self.reads)
         self._closed = True

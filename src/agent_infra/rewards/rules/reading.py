@@ -10,7 +10,6 @@ from agent_infra.content import JsonValue
 from agent_infra.documents import Fields, did_you_mean
 from agent_infra.errors import ExpressionError, Problem
 from agent_infra.expressions import Expression, compile_expression, problems_at
-from agent_infra.expressions.tree import Call, Constant, Name, Select, Tree
 from agent_infra.rewards.rules.model import (
     CLIP_RULE,
     FIELDS,
@@ -119,30 +118,13 @@ def make_binding(
     condition = _expression(fields, {**bound, name: plain}, True, *path)
     if condition is None:
         return None
-    source = asked_source(condition, name) if fact == "signal" else None
+    source = condition.demands((name, "source")) if fact == "signal" else None
     return Binding(name, fact, condition, quantifier, kind, source, spot_of(fields, *path))
 
 
 def spot_of(fields: Fields, *path: str | int) -> Problem:
     """A place of a document, for problems that show later."""
     return fields.document.problem("", "", *path)
-
-
-def asked_source(condition: Expression, name: str) -> str | None:
-    """The one source whose signals a condition can hold for, where it says `name.source == "…" && …`."""
-
-    def asked(tree: Tree) -> str | None:
-        match tree:
-            case Call("_&&_", (left, right)):
-                return asked(left) or asked(right)
-            case Call("_==_", (Select(Name(variable), "source"), Constant(str() as source))) if variable == name:
-                return source
-            case Call("_==_", (Constant(str() as source), Select(Name(variable), "source"))) if variable == name:
-                return source
-            case _:
-                return None
-
-    return asked(condition.tree())
 
 
 def _read_then(fields: Fields, index: int, bound: Mapping[str, Binding]) -> tuple[Effect, ...]:
