@@ -13,7 +13,7 @@ An expression that doesn't compile raises ExpressionError; `problems_at` makes p
 from agent_infra.errors import ExpressionError
 from agent_infra.expressions.compile import Expression, compile_expression
 from agent_infra.expressions.evaluation import Evaluation
-from agent_infra.expressions.faults import problems_at
+from agent_infra.expressions.faults import faults_of, problems_at
 from agent_infra.expressions.paths import Path, spell
 from agent_infra.expressions.template import Template, compile_template
 
@@ -25,6 +25,7 @@ __all__ = [
     "Template",
     "compile_expression",
     "compile_template",
+    "faults_of",
     "problems_at",
     "spell",
 ]

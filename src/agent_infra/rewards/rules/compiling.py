@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -18,7 +18,10 @@ from agent_infra.rewards.rules.checking import check_together
 from agent_infra.rewards.rules.model import DEFAULT_LATENESS, MAIN, Credit, Rule, RuleSet, SourceTerms
 from agent_infra.rewards.rules.reading import read_rule
 
-SUFFIXES: Final = (".yaml", ".yml")
+SUFFIXES: Final = (".yaml", ".yml", ".drl")
+_DRL: Final = ".drl"
+_TESTS: Final = (".test.yaml", ".test.yml")
+"""How files end that hold tests of rules, not rules."""
 _TOP: Final = ("version", "sources", "required", "window", "wait", "episode", "clip", "groups", "credit", "rules")
 _SOURCE: Final = ("range", "better", "weight", "lateness", "normal", "decay", "noise", "join", "ambiguous")
 
@@ -45,7 +48,7 @@ def rule_files(path: str | Path) -> list[Path]:
     """The file itself, or a folder's rule files by name. Raises FileMissing, RuleErrors for another kind of file."""
     path = Path(path)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and not file.name.startswith("."))
+        files = sorted(file for file in path.iterdir() if _holds_rules(file))
         if not files:
             raise FileMissing(
                 path / "*.yaml", what="rule file", mend="Put a rule file into the folder, or name another."
@@ -57,6 +60,10 @@ def rule_files(path: str | Path) -> list[Path]:
         hint = f"rule files end in {' or '.join(SUFFIXES)}"
         raise RuleErrors([Problem("NotARuleFile", f"`{path.name}` is not read as rules", str(path), hint=hint)])
     return [path]
+
+
+def _holds_rules(file: Path) -> bool:
+    return file.suffix in SUFFIXES and not file.name.startswith(".") and not file.name.endswith(_TESTS)
 
 
 @dataclass(slots=True)
@@ -80,11 +87,15 @@ class _Gathered:
     )
     required: set[str] = field(default_factory=set[str])
     declared: set[str] = field(default_factory=set[str])
+    warnings: list[Problem] = field(default_factory=list[Problem])
 
 
 def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -> RuleSet:
     gathered = _Gathered(problems)
     for text, file in texts:
+        if file is not None and file.endswith(_DRL):
+            _read_drl_file(text, file, gathered)
+            continue
         documents, unreadable = survey_documents(text, file)
         problems += unreadable
         if not documents and not unreadable:
@@ -108,9 +119,24 @@ def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -
         sources={name: terms for name, (terms, _) in gathered.sources.items()},
         required=tuple(gathered.required),
         rules=tuple(gathered.rules.values()),
+        warnings=tuple(gathered.warnings),
         files=tuple(file for _, file in texts if file is not None),
         **single,
     )
+
+
+def _read_drl_file(text: str, file: str, gathered: _Gathered) -> None:
+    from agent_infra.rewards.rules.drl import read_drl  # a parser generator: for those who have such files
+
+    found = read_drl(text, file)
+    gathered.problems += found.problems
+    gathered.warnings += found.warnings
+    for rule in found.rules:
+        first = gathered.rules.setdefault(rule.id, rule)
+        if first is not rule and rule.spot is not None:
+            message = f"rule `{rule.id}` is written at {first.place} already"
+            hint = "rules have different ids"
+            gathered.problems.append(replace(rule.spot, code="DuplicateRule", message=message, hint=hint))
 
 
 def _read_document(document: Document, gathered: _Gathered) -> None:

@@ -1,0 +1,135 @@
+"""The grammar (for lark's LALR parser), and parsing a file unit by unit, so that each bad rule is a problem of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, cast
+
+from lark import Lark, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.lexer import Token
+
+from agent_infra.errors import Problem
+
+_GRAMMAR: Final = r"""
+start: (package | import | declare | rule)*
+
+package: "package" qualified ";"?
+import: "import" qualified ".*"? ";"?
+qualified: NAME ("." NAME)*
+
+declare: "declare" NAME field* "end"
+field: NAME ":" qualified ";"?
+
+rule: "rule" (STRING | NAME) attribute* "when" pattern* "then" insert* "end"
+?attribute: "salience" number -> salience
+    | "agenda-group" STRING -> group
+    | "no-loop" ("true" | "false")? -> ignored
+    | "lock-on-active" ("true" | "false")? -> ignored
+    | "dialect" STRING -> ignored
+
+?pattern: each ";"? | "not" plain ";"? -> absent | "exists" plain ";"? -> present
+each: (VARIABLE ":")? NAME "(" constraints? ")"
+?plain: each | "(" each ")"
+
+constraints: constraint ("," constraint)*
+?constraint: or_ | VARIABLE ":" comparison -> binds
+?or_: and_ ("||" and_)* -> any
+?and_: unary ("&&" unary)* -> all
+?unary: "!" unary -> negated | comparison
+?comparison: sum
+    | sum OPERATOR sum -> compares
+    | sum "in" list -> among
+    | sum "not" "in" list -> not_among
+    | sum "matches" STRING -> matches
+    | sum "not" "matches" STRING -> not_matches
+    | sum "contains" sum -> contains
+    | sum "not" "contains" sum -> not_contains
+list: "(" sum ("," sum)* ")"
+?sum: product (PLUS product)* -> sums
+?product: signed (TIMES signed)* -> multiplies
+?signed: PLUS atom -> signs | atom
+?atom: NUMBER | STRING | BOOLEAN | NULL | reference | "(" or_ ")" -> group_of
+reference: (VARIABLE | NAME) ("." NAME)*
+
+insert: "insert" "(" "new" NAME "(" (value ("," value)*)? ")" ")" ";"
+value: sum
+number: PLUS? NUMBER
+
+BOOLEAN.2: /(true|false)\b/
+NULL.2: /null\b/
+OPERATOR: "==" | "!=" | "<=" | ">=" | "<" | ">"
+PLUS: "+" | "-"
+TIMES: "*" | "/"
+NUMBER: /\d+(\.\d+)?/
+STRING: /"(\\.|[^"\\\n])*"/ | /'(\\.|[^'\\\n])*'/
+VARIABLE: /\$\w+/
+NAME: /[^\W\d]\w*/
+COMMENT: /\/\/[^\n]*/ | /\/\*(.|\n)*?\*\// | /#[^\n]*/
+%import common.WS
+%ignore WS
+%ignore COMMENT
+"""
+_TOKENS = re.compile(
+    r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/|#[^\n]*|\b(?:rule|declare|end)\b""", re.DOTALL
+)
+_KNOWN: Final = 'insert(new WovenReward(value, "id")); and insert(new Fact(…)); are all that can stand behind `then`'
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Lark:
+    return Lark(_GRAMMAR, parser="lalr", propagate_positions=True, maybe_placeholders=False)
+
+
+def parse(text: str, file: str | None, problems: list[Problem]) -> Iterator[Tree[Token]]:
+    """The trees of a file's rules and declarations, in their order; what can't be read is a problem."""
+    lines = text.split("\n")
+    for start, unit in _units(text):
+        offset = text.count("\n", 0, start)
+        try:
+            tree = _parser().parse("\n" * offset + unit)  # pyright: ignore[reportUnknownMemberType]
+        except UnexpectedInput as error:
+            problems.append(_problem(error, file, lines))
+            continue
+        yield from (child for child in tree.children if isinstance(child, Tree))
+
+
+def _units(text: str) -> Iterator[tuple[int, str]]:
+    """Stretches of a text that can be parsed by themselves: each begins at a line with a rule or declaration."""
+    starts = [0]
+    open_since: int | None = None
+    for token in _TOKENS.finditer(text):
+        word = token[0]
+        if word == "end":
+            open_since = None
+        elif word in ("rule", "declare") and (open_since is None or _begins_line(text, token.start())):
+            open_since = text.rfind("\n", 0, token.start()) + 1
+            if open_since > starts[-1]:
+                starts.append(open_since)
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        yield start, text[start:end]
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return not text[text.rfind("\n", 0, at) + 1 : at].strip()
+
+
+def _problem(error: UnexpectedInput, file: str | None, lines: list[str]) -> Problem:
+    line, column = max(error.line, 1), max(error.column, 1)
+    hint = 'write a rule as in: rule "…" when $r: Reward(value < 0) then insert(new WovenReward(…)); end'
+    if isinstance(error, UnexpectedToken):
+        token = cast("Token", error.token)  # pyright: ignore[reportUnknownMemberType]
+        if token.type == "$END":
+            line, column = len(lines), len(lines[-1]) + 1
+            message, hint = "the rule doesn't end", "close it with `end`"
+        else:
+            message = f"`{token}` can't stand here"
+            hint = _KNOWN if "INSERT" in error.accepts else hint
+    elif isinstance(error, UnexpectedCharacters):
+        message = f"`{lines[line - 1][column - 1 : column]}` can't stand here"
+    else:
+        message = "this can't be read"
+    source = lines[line - 1] if line <= len(lines) else None
+    return Problem("DrlSyntax", message, file, line, column, hint, source)
