@@ -48,7 +48,10 @@ class Removal:
         row = self._store.get(keys.version(br, step))
         if row is None:
             return
-        content = records.decode_content(records.decode_version(row).content)
+        record = records.decode_version(row)
+        content = records.decode_content(record.content)
+        for kind, value in records.decode_private(record.private).references:
+            self._rows.append((keys.reference(kind, value, br, step), None))
         for source, target, _ in content.edges:
             self._remove_edge(br, step, source, target)
         for ulid, _ in content.deaths:

@@ -57,6 +57,7 @@ class Batch:
         record = VersionRecord(digest, head.hash, head.branch, head.step, content, private)
         self.rows.append((keys.version(br, step), records.pack(record)))
         self.rows.append((keys.by_hash(digest[:8], br, step), b""))
+        self.rows += [(keys.reference(kind, value, br, step), b"") for kind, value in draft.references]
         return record
 
     def _next_seq(self) -> int:

@@ -23,6 +23,7 @@ newest first.
     u cid                                      (empty) lost a reference: to be removed if it was the last
     E session\\0 seq                           what moved the head: a step, a rollback, a fork, an import
     Y cid                                      a small block of content
+    r hash16 br step                           (empty) finds versions by a business key
     o table\\0 name                             an operational record, overwritten in place
 
 A row is visible in a view if its step is at most the lineage's last step on its branch: that is all the snapshot
@@ -33,6 +34,7 @@ meet the dead node's own row: they share its creation time and carry a later ste
 from __future__ import annotations
 
 import struct
+from hashlib import sha256
 from typing import Final
 
 from agent_infra.clock import ulid_bytes
@@ -270,6 +272,22 @@ def loosened(cid: str) -> bytes:
 def block(cid: str) -> bytes:
     """Y cid."""
     return b"Y" + cid.encode()
+
+
+def reference_prefix(kind: str, value: str) -> bytes:
+    """r hash16: a business key by its hash, as it may name a person."""
+    return b"r" + sha256(f"{kind}\0{value}".encode()).digest()[:16]
+
+
+def reference(kind: str, value: str, br: int, step: int) -> bytes:
+    """r hash16 br step."""
+    return reference_prefix(kind, value) + _STEP_SEQ.pack(br, step)
+
+
+def referring_place(key: bytes) -> tuple[int, int]:
+    """(branch, step) of an r key."""
+    br, step = _STEP_SEQ.unpack(key[-_STEP_SEQ.size :])
+    return br, step
 
 
 def records_prefix(table: str) -> bytes:

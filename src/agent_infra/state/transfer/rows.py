@@ -67,6 +67,7 @@ class Rows:
         )
         self.rows.append((keys.version(br, step), records.pack(record)))
         self.rows.append((keys.by_hash(version.hash[:8], br, step), b""))
+        self.rows += [(keys.reference(kind, value, br, step), b"") for kind, value in version.private.references]
 
     def _line(self, branch: int, step: int) -> dict[int, int]:
         """The last step on each branch that a version sees."""
