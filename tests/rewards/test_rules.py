@@ -218,10 +218,10 @@ def test_files_of_a_folder_may_not_contradict_each_other(tmp_path: Path) -> None
 
 
 def test_what_is_not_there_or_no_rule_file(tmp_path: Path) -> None:
-    (tmp_path / "rules.drl").write_text("rule x")
+    (tmp_path / "rules.txt").write_text("rule x")
     with pytest.raises(FileMissing):
         compile_rules(tmp_path / "none.yaml")
     with pytest.raises(FileMissing):
         compile_rules(tmp_path)
     with pytest.raises(RuleErrors, match="NotARuleFile"):
-        compile_rules(tmp_path / "rules.drl")
+        compile_rules(tmp_path / "rules.txt")

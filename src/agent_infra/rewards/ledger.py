@@ -5,24 +5,28 @@ agent's head.
 
     event         key event/<event id>       what the ledger knows of an event; its signals hang on it by `triggers`
     signal        key signal/<hash of source and idempotency key>
+    withdrawal    key withdrawal/<the same>  that its source took the signal back
     woven_reward  key reward/<event id>      a newer record supersedes the older; its signals point at it by `causes`
                   key episode/<hash of events>
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from agent_infra.clock import to_datetime, to_micros, ulid_bytes
 from agent_infra.content import JsonValue, fingerprint
 from agent_infra.errors import DuplicateConflict, EventUnknown, NodeUnknown
-from agent_infra.rewards.signals import CheckedSignal, Event, KeptSignal, Receipt, quote, referred_cid
+from agent_infra.rewards.signals import CheckedSignal, Event, Joined, KeptSignal, Receipt, quote, referred_cid
 from agent_infra.rewards.weaving.woven import Record, WovenReward
-from agent_infra.state import LEDGER, BlobStore, Node, StateEngine, StateGraph
+from agent_infra.state import LEDGER, BlobStore, Node, Records, StateEngine, StateGraph, references_with
 
 WRITER: Final = "reward_weaver"
+EVENT_TYPES: Final = ("call", "decision", "goal")
+"""The types of nodes that can be rewarded."""
 EVENT_SCHEMA: Final = {
     "type": "object",
     "required": ["event_id", "session_id"],
@@ -36,6 +40,7 @@ class Ledger:
     def __init__(self, engine: StateEngine, blobs: BlobStore) -> None:
         self._engine = engine
         self._blobs = blobs
+        self.keys = Records(engine, "signal_keys")
         if "event" not in engine.schemas.names():
             engine.schemas.register("event", EVENT_SCHEMA)
 
@@ -60,6 +65,26 @@ class Ledger:
                 facts={"event": event_id},
             )
         return Event(event_id, session, int.from_bytes(ulid_bytes(event_id)[:6], "big") * 1000)
+
+    def events_of(self, session: str) -> list[Event]:
+        """The events of a session's line."""
+        graph = StateGraph.of_system(self._engine, session)
+        nodes = [node for type in EVENT_TYPES for node in graph.nodes(type=type, lifecycle=None)]
+        return [self.event(node.id) for node in nodes]
+
+    def events_among(self, ids: Iterable[str]) -> list[str]:
+        """Those of some nodes that can be rewarded."""
+        found: list[str] = []
+        for id in ids:
+            session = self._engine.locate(id)
+            node = StateGraph.of_system(self._engine, session).node(id) if session is not None else None
+            if node is not None and node.type in EVENT_TYPES:
+                found.append(id)
+        return found
+
+    def references_of(self, event: Event) -> list[tuple[str, str]]:
+        """The business keys that the step of an event refers to."""
+        return references_with(self._engine, event.id)
 
     def session_facts(self, event: Event) -> dict[str, JsonValue]:
         """The session as rules read it: who acted, and what the event was, as far as that is known."""
@@ -90,30 +115,72 @@ class Ledger:
         cid = referred_cid(receipt.data.get("evidence")) if receipt is not None else None
         return None if cid is None else self._blobs.get_value(cid)
 
-    def bury(self, source: str, reason: str, raw: JsonValue | bytes) -> None:
-        """Put what could not become a signal onto the dead-letter list."""
-        raise NotImplementedError(source, reason, raw)
-
     # -- signals -----------------------------------------------------------------------------------------------------
 
-    def append(self, signal: CheckedSignal, event: Event, *, arrived: int, late: bool) -> Receipt:
-        """Keep a signal, once. Raises DuplicateConflict where its key is taken by another body."""
+    def append(
+        self, signal: CheckedSignal, event: Event, *, arrived: int, late: bool, joined: Joined = "event_id"
+    ) -> Receipt:
+        """Keep a signal, once. Raises DuplicateConflict where its key is taken by another body, and NodeUnknown where
+        what it corrects is not there.
+        """
         graph = self._graph(event.session_id)
-        key = f"signal/{fingerprint([signal.source, signal.key])}"
+        name = fingerprint([signal.source, signal.key])
+        self._check_elsewhere(signal, name, event)
         with graph.step() as step:
-            earlier = graph.latest(key)
+            earlier = graph.latest(f"signal/{name}")
             if earlier is not None:
                 return _duplicate(signal, earlier)
+            corrected = self._corrected(graph, signal, event)
             anchor = graph.latest(f"event/{event.id}") or step.add_node(
                 "event",
                 {"event_id": event.id, "session_id": event.session_id} | self._describe(event),
                 key=f"event/{event.id}",
             )
-            node = step.add_node("signal", self._signal_data(signal, event, arrived, late), key=key)
+            data = self._signal_data(signal, event, arrived, late) | {"joined": joined}
+            node = step.add_node("signal", data, key=f"signal/{name}")
             step.add_edge(anchor.id, node.id, "triggers")
+            if corrected is not None:
+                step.add_edge(node.id, corrected.id, "references")
         if late:
             return Receipt("late", "it came after the source's lateness: kept, and not woven in", node.id)
         return Receipt("accepted", signal_id=node.id)
+
+    def _check_elsewhere(self, signal: CheckedSignal, name: str, event: Event) -> None:
+        """A key is taken in all ledgers at once. Raises DuplicateConflict."""
+        session = self.keys.get(name)
+        if isinstance(session, str) and session != event.session_id:
+            earlier = self._graph(session).latest(f"signal/{name}")
+            if earlier is not None:
+                _duplicate(replace(signal, digest=""), earlier)
+        if session is None:
+            self._engine.store.write(self.keys.rows({name: event.session_id}))
+
+    def _corrected(self, graph: StateGraph, signal: CheckedSignal, event: Event) -> Node | None:
+        if signal.corrects is None:
+            return None
+        node = graph.latest(f"signal/{fingerprint([signal.source, signal.corrects])}")
+        if node is None or node.data["event_id"] != event.id:
+            raise NodeUnknown(
+                f"source {signal.source!r} has no signal with the key {signal.corrects!r} about event {event.id!r}"
+            )
+        return node
+
+    def withdraw(self, source: str, key: str, why: str) -> tuple[Receipt, Event] | None:
+        """Note that a source takes a signal back, and the event that it is about; None where there is no such signal."""
+        name = fingerprint([source, key])
+        session = self.keys.get(name)
+        graph = self._graph(session) if isinstance(session, str) else None
+        signal = graph.latest(f"signal/{name}") if graph is not None else None
+        if graph is None or signal is None:
+            return None
+        event = self.event(signal.data["event_id"])
+        with graph.step() as step:
+            if graph.latest(f"withdrawal/{name}") is not None:
+                return Receipt("duplicate", "it was taken back already", signal.id), event
+            data = {"signal": signal.id, "source": source, "why": why, "event_id": event.id}
+            node = step.add_node("withdrawal", data, key=f"withdrawal/{name}")
+            step.add_edge(node.id, signal.id, "references")
+        return Receipt("accepted", signal_id=signal.id), event
 
     def _signal_data(self, signal: CheckedSignal, event: Event, arrived: int, late: bool) -> dict[str, Any]:
         at = arrived if signal.at is None else signal.at
@@ -132,6 +199,8 @@ class Ledger:
             "key": signal.key,
             "digest": signal.digest,
             "late": late,
+            "corrects": signal.corrects,
+            "unscored": signal.unscored,
         }
 
     def _keep_evidence(self, evidence: JsonValue | bytes) -> JsonValue:
@@ -143,13 +212,22 @@ class Ledger:
         return self._blobs.put_value(evidence)
 
     def signals(self, event: Event) -> list[KeptSignal]:
-        """Every signal of an event, late ones too."""
+        """Every signal of an event: late ones, and those that their source corrected or took back, too."""
         graph = self._graph(event.session_id)
         anchor = graph.latest(f"event/{event.id}")
         if anchor is None:
             return []
         ends = [edge.target for edge in graph.edges(anchor.id) if edge.type == "triggers" and edge.source == anchor.id]
-        return [_kept(graph.node(id)) for id in ends]
+        kept = [_kept(graph.node(id)) for id in ends]
+        corrected = {fingerprint([each.source, key]): each.id for each in kept if (key := each.corrects) is not None}
+        return [self._with_end(graph, each, corrected) for each in kept]
+
+    def _with_end(self, graph: StateGraph, signal: KeptSignal, corrected: Mapping[str, str]) -> KeptSignal:
+        name = fingerprint([signal.source, signal.key])
+        withdrawal = graph.latest(f"withdrawal/{name}")
+        if withdrawal is not None:
+            return replace(signal, gone="withdrawn", ended=withdrawal.id)
+        return replace(signal, gone="corrected", ended=corrected[name]) if name in corrected else signal
 
     # -- rewards -----------------------------------------------------------------------------------------------------
 
@@ -199,8 +277,9 @@ def _kept(node: Node) -> KeptSignal:
     data = node.data
     times = {name: to_micros(datetime.fromisoformat(data[name])) for name in ("at", "arrived")}
     names = ("source", "value", "event_id", "session_id", "confidence", "evidence", "quote", "priority", "key", "refs")
+    further = {name: data[name] for name in ("joined", "unscored", "corrects") if name in data}
     return KeptSignal(
-        node.id, **times, **{name: data[name] for name in names}, digest=data["digest"], late=data["late"]
+        node.id, **times, **{name: data[name] for name in names}, digest=data["digest"], late=data["late"], **further
     )
 
 
@@ -211,7 +290,7 @@ def _duplicate(signal: CheckedSignal, node: Node) -> Receipt:
     raise DuplicateConflict(
         f"a signal of source {signal.source!r} has a key that is taken by another body",
         where=f"event {signal.event_id!r}, key {signal.key!r}",
-        why=f"signal {node.id} came with that key, value {node.data['value']:g}, about event {node.data['event_id']!r}",
+        why=f"signal {node.id} came with that key, value {node.data['value']}, about event {node.data['event_id']!r}",
         mend="Give every signal a key of its own; a resend repeats the whole body.",
         facts={"source": signal.source, "event": signal.event_id, "key": signal.key, "signal": node.id},
     )

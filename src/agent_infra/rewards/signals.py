@@ -84,9 +84,10 @@ class Receipt:
     accepted    in the ledger, and part of the event's next weaving
     duplicate   this very signal was there already; nothing was written
     late        in the ledger, but behind the source's lateness: kept and listed, not woven in
+    waiting     kept until an event turns up that its business keys lead to
     """
 
-    status: Literal["accepted", "duplicate", "late"]
+    status: Literal["accepted", "duplicate", "late", "waiting"]
     reason: str | None = None
     signal_id: str | None = None
 
@@ -96,8 +97,8 @@ class CheckedSignal:
     """A signal that passed the door: every field present and of its type. `at` is in microseconds since 1970."""
 
     source: str
-    value: float
-    event_id: str
+    value: float | None
+    event_id: str | None
     session_id: str | None
     at: int | None
     confidence: float
@@ -106,34 +107,38 @@ class CheckedSignal:
     key: str
     refs: dict[str, str]
     digest: str
+    corrects: str | None = None
+    unscored: str | None = None
 
 
 def check_signal(signal: Signal, rules: RuleSet) -> CheckedSignal:
     """Let a signal in. Raises SignalRefused, whose `facts["reason"]` is one of
 
-    unknown_source, empty_event, not_a_number, nan, infinite, out_of_range, bad_confidence, bad_time, bad_priority,
-    bad_key, bad_refs, bad_session, bad_evidence, evidence_too_large. The weaver adds unknown_event, wrong_session and
-    unknown_evidence, which take a look into the home.
+    unknown_source, empty_event, not_a_number, nan, infinite, out_of_range, bad_unscored, bad_confidence, bad_time,
+    bad_priority, bad_key, bad_corrects, bad_refs, bad_session, bad_evidence, evidence_too_large. The weaver adds
+    unknown_event, wrong_session, unknown_evidence, unknown_correction, ambiguous and no_event_in_window, which take a look
+    into the home.
     """
     terms = _declared(signal, rules)
-    value = _number(signal, "value", signal.value)
-    if not terms.low <= value <= terms.high:
+    unscored = _unscored(signal)
+    value = None if unscored is not None else _number(signal, "value", signal.value)
+    if value is not None and not terms.low <= value <= terms.high:
         _refuse(
             signal,
             "out_of_range",
             f"its value is {value:g}, and the source's range is [{terms.low:g}, {terms.high:g}]",
             "Send the raw value, or correct `range:` in the rule file.",
         )
-    event = signal.event_id
-    if event is None or not _is_text(event):
-        _refuse(
-            signal, "empty_event", "it names no event", "Give `event_id`: a result's `event_id`, or its call's node id."
-        )
+    event, refs = signal.event_id, _refs(signal)
+    by_session = terms.join == "session" and signal.session_id is not None
+    if not _is_text(event) and (event is not None or not (refs or by_session)):
+        mend = "Give `event_id`: a result's `event_id`, or its call's node id; or `refs`, by which the event is known."
+        _refuse(signal, "empty_event", "it names no event, and nothing that leads to one", mend)
     if signal.session_id is not None and not isinstance(cast("object", signal.session_id), str):
         _refuse(signal, "bad_session", f"its session is {signal.session_id!r}", "A session id is a text.")
     at, confidence = _time(signal), _confidence(signal)
-    refs = _refs(signal)
     priority = _text(signal, "priority", signal.priority)
+    corrects = _text(signal, "corrects", signal.corrects)
     body = {
         "event": event,
         "value": value,
@@ -143,10 +148,23 @@ def check_signal(signal: Signal, rules: RuleSet) -> CheckedSignal:
         "refs": refs,
         "evidence": _evidence_identity(signal),
     }
-    digest = fingerprint(body)
+    further = {"corrects": corrects, "unscored": unscored, "session": signal.session_id if event is None else None}
+    digest = fingerprint(body | {name: each for name, each in further.items() if each is not None})
     key = _text(signal, "key", signal.key) or digest
     return CheckedSignal(
-        terms.name, value, event, signal.session_id, at, confidence, signal.evidence, priority, key, refs, digest
+        terms.name,
+        value,
+        event,
+        signal.session_id,
+        at,
+        confidence,
+        signal.evidence,
+        priority,
+        key,
+        refs,
+        digest,
+        corrects,
+        unscored,
     )
 
 
@@ -199,6 +217,19 @@ def _number(signal: Signal, field: str, value: object) -> float:
     if math.isinf(number):
         _refuse(signal, "infinite", f"its {field} is infinite", "What could not be scored is not sent at all.")
     return number
+
+
+def _unscored(signal: Signal) -> str | None:
+    """Why there is no value, where the source says so."""
+    said = cast("object", signal.unscored)
+    if said is None:
+        return None
+    if not isinstance(said, str) or not said.strip():
+        _refuse(signal, "bad_unscored", f"its reason is {said!r}", "Say in words why there is no value.")
+    if signal.value is not None:
+        why = f"it has the value {signal.value!r}, and says that there is none: {said}"
+        _refuse(signal, "bad_unscored", why, "Leave out one of the two.")
+    return said[:500]
 
 
 def _confidence(signal: Signal) -> float:
@@ -289,7 +320,7 @@ class KeptSignal:
 
     joined    how it found its event: it names it, by business keys, or by session and time window
     unscored  why the source could give no value
-    gone      whether the source has corrected it or taken it back
+    gone      whether the source has corrected it or taken it back; `ended`: the id of what says so
     """
 
     id: str
@@ -310,6 +341,8 @@ class KeptSignal:
     joined: Joined = "event_id"
     unscored: str | None = None
     gone: Literal["corrected", "withdrawn"] | None = None
+    ended: str | None = None
+    corrects: str | None = None
 
     @property
     def recency(self) -> tuple[int, int, str]:

@@ -20,27 +20,28 @@ from typing import Protocol
 
 from agent_infra import opening
 from agent_infra.background import on_loop, wait_for
-from agent_infra.clock import MICROS
-from agent_infra.errors import EventUnknown, FileMissing, Problem, RuleErrors, SignalRefused, SourceInvalid
+from agent_infra.errors import FileMissing, Problem, RuleErrors, SourceInvalid
 from agent_infra.observability import get_logger, metrics
 from agent_infra.rewards.arrivals import Arrivals
 from agent_infra.rewards.facts import known_facts
+from agent_infra.rewards.intake import Intake, deadline
 from agent_infra.rewards.ledger import Ledger, episode_key, reward_key
+from agent_infra.rewards.letters import DeadLetter, WaitingSignal
 from agent_infra.rewards.rules.compiling import compile_rules
 from agent_infra.rewards.rules.model import RuleSet
-from agent_infra.rewards.signals import Event, Receipt, Signal, check_signal, referred_cid, refusal
+from agent_infra.rewards.signals import Event, KeptSignal, Receipt, Signal
 from agent_infra.rewards.sources import Sink, Source, SourceHealth
 from agent_infra.rewards.weaving.contributions import conclude, weigh
 from agent_infra.rewards.weaving.woven import (
+    Record,
     WovenReward,
     closed_record,
     episode_record,
     event_record,
     evidence_ids,
-    is_closing,
     part_rows,
 )
-from agent_infra.state import BlobStore, Records, StateEngine
+from agent_infra.state import BlobStore, StateEngine
 
 _log = get_logger(__name__)
 
@@ -72,21 +73,14 @@ class WeaverParts:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class _Records:
-    """The operational records of the layer: where each source stands, and up to when it has told everything."""
-
-    def __init__(self, engine: StateEngine) -> None:
-        self.cursors = Records(engine, "source_cursors")
-        self.watermarks = Records(engine, "watermarks")
-
-
 class RewardWeaver:
     """Takes signals in and weaves them into rewards. Without `parts` it is the default home's."""
 
     def __init__(self, parts: WeaverParts | None = None) -> None:
         self.parts: WeaverParts = parts or opening.default_infra().weaver.parts
         self._ledger = Ledger(self.parts.engine, self.parts.blobs)
-        self._records = _Records(self.parts.engine)
+        parts = self.parts
+        self.intake = Intake(parts.engine, parts.blobs, self._ledger, parts.arrivals, lambda: parts.rules)
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
@@ -143,22 +137,18 @@ class RewardWeaver:
         source.start(self._sink())
 
     def _sink(self) -> Sink:
-        records = self._records
+        intake = self.intake
         return Sink(
-            ingest=self.ingest,
-            withdraw=self.withdraw,
-            dead=self._ledger.bury,
+            ingest=intake.deliver,
+            withdraw=intake.withdraw,
+            dead=intake.bury,
             receipt=self._ledger.receipt,
             evidence=self._ledger.bundle,
-            load=records.cursors.get,
-            save=records.cursors.put,
-            advance=records.watermarks.put,
+            load=intake.cursors.get,
+            save=intake.cursors.put,
+            advance=intake.advance,
             clock=self.parts.engine.clock,
         )
-
-    def withdraw(self, source: str, key: str, why: str) -> Receipt:
-        """Take a signal back, by its source and key: what was woven of it is woven anew without it."""
-        raise NotImplementedError(source, key, why)
 
     def health(self) -> dict[str, SourceHealth]:
         """How each source is doing, by name: why a signal is missing stands here."""
@@ -177,37 +167,25 @@ class RewardWeaver:
         Raises SignalRefused, whose `facts["reason"]` is one of the words that `check_signal` lists, and
         DuplicateConflict where its key is taken by another body.
         """
-        try:
-            receipt = self._take(signal)
-        except SignalRefused:
-            metrics().signalled(signal.source if signal.source in self.rules.sources else "undeclared", "refused")
-            raise
-        metrics().signalled(signal.source, receipt.status)
-        return receipt
+        return self.intake.ingest(signal)
 
-    def _take(self, signal: Signal) -> Receipt:
-        rules = self.rules
-        checked = check_signal(signal, rules)
-        event = self._event_of(signal, checked.event_id)
-        cid = referred_cid(checked.evidence)
-        if cid is not None and not self.parts.blobs.has(cid):
-            why = f"its evidence refers to {cid}, which this home doesn't hold"
-            raise refusal(signal, "unknown_evidence", why, "Put the content into infra.blobs first.")
-        arrived = self.parts.engine.clock.micros()
-        late = arrived > event.created + round(rules.sources[checked.source].lateness * MICROS)
-        receipt = self._ledger.append(checked, event, arrived=arrived, late=late)
-        self.parts.arrivals.ring(event.id)
-        return receipt
+    def withdraw(self, source: str, key: str, why: str) -> Receipt:
+        """Take a signal back, by its source and key: the next weaving goes without it. Raises SignalRefused where there
+        is none.
+        """
+        return self.intake.withdraw(source, key, why)
 
-    def _event_of(self, signal: Signal, event_id: str) -> Event:
-        try:
-            event = self._ledger.event(event_id)
-        except EventUnknown as error:
-            raise refusal(signal, "unknown_event", error.what, error.mend) from None
-        if signal.session_id not in (None, event.session_id):
-            why = f"its session is {signal.session_id!r}, and the event's is {event.session_id!r}"
-            raise refusal(signal, "wrong_session", why, "Leave session_id out, or send the event's own.")
-        return event
+    def waiting_signals(self) -> list[WaitingSignal]:
+        """The signals that wait for an event that their business keys lead to."""
+        return self.intake.waiting()
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """What sources delivered and could not come in, the oldest first."""
+        return self.intake.dead_letters()
+
+    def retry(self, id: str) -> Receipt | None:
+        """Try a dead letter again, as after a change of the rules; None where it is no signal. Raises as `ingest`."""
+        return self.intake.retry(id)
 
     # -- weaving -----------------------------------------------------------------------------------------------------
 
@@ -269,16 +247,15 @@ class RewardWeaver:
         """Conclude about one event from what is in the ledger now."""
         rules, now = self.rules, self.parts.engine.clock.micros()
         key = reward_key(event.id)
+        self.intake.join_waiting(event)
         signals = self._ledger.signals(event)
         stored = self._ledger.reward(event.session_id, key)
         if stored is not None and stored.evidence == evidence_ids(signals):
-            if not is_closing(stored, now):
+            if stored.status != "waiting" or self._is_open(stored, now):
                 return stored
             record = closed_record(stored, now)
         else:
-            conclusion = conclude(signals, rules, known_facts(self._ledger, event, rules), event)
-            previous = stored.cid if stored is not None else None
-            record = event_record(conclusion, rules, event, signals, now=now, previous=previous)
+            record = self.conclude(event, signals, rules, stored)
             if rules.is_empty:
                 return self._ledger.seal(record)
         kept = self._ledger.keep(event.session_id, key, record)
@@ -286,6 +263,26 @@ class RewardWeaver:
             return self._weave(event)
         metrics().wove(kept.status)
         return kept
+
+    def conclude(
+        self, event: Event, signals: Sequence[KeptSignal], rules: RuleSet, stored: WovenReward | None
+    ) -> Record:
+        """The record of what a rule set concludes about an event, in place of the one that is stored. Nothing is kept."""
+        now = self.parts.engine.clock.micros()
+        conclusion = conclude(signals, rules, known_facts(self._ledger, event, rules), event)
+        failed = {each.signal.source for each in conclusion.weighed if each.left_out == "unscored"}
+        awaiting = self._may_speak(event, set(conclusion.missing) - failed, rules, now)
+        previous = stored.cid if stored is not None else None
+        return event_record(conclusion, rules, event, signals, now=now, previous=previous, awaiting=awaiting)
+
+    def _is_open(self, stored: WovenReward, now: int) -> bool:
+        """Whether one that a stored reward waits for may still speak, by the terms that it was woven under."""
+        return any(self.intake.horizon(name, now) <= stored.closes for name in stored.awaiting)
+
+    def _may_speak(self, event: Event, sources: Iterable[str], rules: RuleSet, now: int) -> list[str]:
+        """Those of some sources for which it is not too late yet."""
+        known = [name for name in sources if name in rules.sources]
+        return sorted(name for name in known if self.intake.horizon(name, now) <= deadline(event, name, rules))
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -307,7 +304,7 @@ class RewardWeaver:
             for name in self._silent(event, rules):
                 source = self.parts.sources.get(name)
                 if source is not None:
-                    source.watch(replace(event, until=_until(event, name, rules)))
+                    source.watch(replace(event, until=deadline(event, name, rules)))
 
     def _awaited(self, events: Iterable[Event], rules: RuleSet) -> bool:
         """Whether an expected source may still speak about one of the events."""
@@ -315,13 +312,10 @@ class RewardWeaver:
 
     def _silent(self, event: Event, rules: RuleSet) -> list[str]:
         """The declared sources that have given no signal that counts, and still may."""
-        now = self.parts.engine.clock.micros()
-        spoken = {item.signal.source for item in weigh(self._ledger.signals(event), rules) if item.counts}
-        return [name for name in rules.sources if name not in spoken and now <= _until(event, name, rules)]
-
-
-def _until(event: Event, source: str, rules: RuleSet) -> int:
-    return event.created + round(rules.sources[source].lateness * MICROS)
+        weighed = weigh(self._ledger.signals(event), rules)
+        spoken = {item.signal.source for item in weighed if item.counts or item.left_out == "unscored"}
+        silent = [name for name in rules.sources if name not in spoken]
+        return self._may_speak(event, silent, rules, self.parts.engine.clock.micros())
 
 
 def _problems(error: RuleErrors | FileMissing, path: Path) -> tuple[Problem, ...]:

@@ -42,7 +42,7 @@ from agent_infra.state.reading.activation import Reading, activation
 from agent_infra.state.reading.diff import Diff
 from agent_infra.state.reading.everywhere import caused_by as caused_by_everywhere
 from agent_infra.state.reading.query import Explanation, Page, Query
-from agent_infra.state.reading.referring import Referring, referring
+from agent_infra.state.reading.referring import Referring, references_with, referring
 from agent_infra.state.reading.view import View
 from agent_infra.state.reading.watch import Change
 from agent_infra.state.records import Records
@@ -105,6 +105,7 @@ __all__ = [
     "import_session",
     "open_home",
     "open_memory",
+    "references_with",
     "referring",
     "session_of",
     "upgrade_home",

@@ -76,7 +76,10 @@ STANDARD: Final[dict[str, dict[str, Any]]] = {
     ),
     # what the reward layer writes, in ledgers
     "event": _record(["event_id", "session_id"], event_id=_TEXT, session_id=_TEXT),
-    "signal": _record(["source", "value", "event_id"], source=_TEXT, value={"type": "number"}, event_id=_TEXT),
+    "signal": _record(
+        ["source", "value", "event_id"], source=_TEXT, value={"type": ["number", "null"]}, event_id=_TEXT
+    ),
+    "withdrawal": _record(["signal", "source", "why", "event_id"], signal=_TEXT, source=_TEXT, event_id=_TEXT),
     "woven_reward": _record(
         ["event_id", "status", "micro"], event_id=_TEXT, status=_TEXT, micro={"type": ["integer", "null"]}
     ),

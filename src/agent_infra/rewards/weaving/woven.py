@@ -102,6 +102,16 @@ class WovenReward:
         return list(self.record["missing"])
 
     @property
+    def awaiting(self) -> list[str]:
+        """Those of the missing sources whose word may still come."""
+        return list(self.record["awaiting"])
+
+    @property
+    def closes(self) -> int:
+        """When it becomes too late for those, in microseconds since 1970; 0 where none is waited for."""
+        return _closes(self.record) or 0
+
+    @property
     def flags(self) -> list[str]:
         """What rules remarked."""
         return list(self.record["flags"])
@@ -170,11 +180,12 @@ def event_record(
     *,
     now: int,
     previous: str | None = None,
+    awaiting: Sequence[str] = (),
 ) -> Record:
-    """The record of what a rule set concludes about one event, and why."""
+    """The record of what a rule set concludes about one event, and why; `awaiting`: whose word may still come."""
     confidence = confidence_of(conclusion, rules, event)
     used = evidence_ids(item.signal for item in conclusion.weighed)
-    closes = [event.created + round(rules.sources[name].lateness * MICROS) for name in conclusion.missing]
+    closes = [event.created + round(rules.sources[name].lateness * MICROS) for name in awaiting]
     return _record(
         kind="event",
         event_ids=[event.id],
@@ -184,6 +195,7 @@ def event_record(
         contributions=conclusion.contributions,
         conflicts=conclusion.conflicts,
         missing=conclusion.missing,
+        awaiting=awaiting,
         closes=max(closes, default=None),
         flags=conclusion.flags,
         doubts=conclusion.doubts,
@@ -211,18 +223,16 @@ def _fired_row(fired: Fired) -> dict[str, Any]:
 
 
 def evidence_ids(signals: Iterable[KeptSignal]) -> list[str]:
-    """The evidence of an event, as its version covers it: the ids of its signals, without those that came in late."""
-    return sorted(signal.id for signal in signals if not signal.late)
-
-
-def is_closing(reward: WovenReward, now: int) -> bool:
-    """Whether a stored reward still says `waiting` though it has become too late for what is missing."""
-    return reward.status == "waiting" and _status(reward.micro, reward.missing, _closes(reward.record), now) == "closed"
+    """The evidence of an event, as its version covers it: the ids of its signals, without those that came in late, and of
+    what ended some of them.
+    """
+    counted = [signal for signal in signals if not signal.late]
+    return sorted({signal.id for signal in counted} | {signal.ended for signal in counted if signal.ended is not None})
 
 
 def closed_record(reward: WovenReward, now: int) -> Record:
     """The same conclusion, closed."""
-    return reward.record | {"status": "closed", "previous": reward.cid, "woven_at": _text(now)}
+    return reward.record | {"status": "closed", "awaiting": [], "previous": reward.cid, "woven_at": _text(now)}
 
 
 def _record(
@@ -231,6 +241,7 @@ def _record(
     contributions: Sequence[Contribution],
     conflicts: Sequence[Conflict],
     missing: Sequence[str],
+    awaiting: Sequence[str],
     flags: Sequence[str],
     doubts: Sequence[str],
     closes: int | None,
@@ -240,11 +251,12 @@ def _record(
     return {
         **fields,
         "event_id": fields["event_ids"][0] if fields["event_ids"] else None,
-        "status": _status(fields["micro"], missing, closes, now),
+        "status": _status(fields["micro"], missing, awaiting),
         "reason": asdict(reason) if reason else None,
         "contributions": [asdict(row) for row in contributions],
         "conflicts": [asdict(conflict) for conflict in conflicts],
         "missing": list(missing),
+        "awaiting": list(awaiting),
         "closes_at": None if closes is None else _text(closes),
         "flags": list(flags),
         "doubts": list(doubts),
@@ -252,12 +264,12 @@ def _record(
     }
 
 
-def _status(micro: int | None, missing: Sequence[str], closes: int | None, now: int) -> Status:
+def _status(micro: int | None, missing: Sequence[str], awaiting: Sequence[str]) -> Status:
     if micro is None:
         return "unscored"
     if not missing:
         return "complete"
-    return "closed" if closes is not None and now > closes else "waiting"
+    return "waiting" if awaiting else "closed"
 
 
 def _closes(record: Mapping[str, Any]) -> int | None:
@@ -319,6 +331,7 @@ def episode_record(
         contributions=rows,
         conflicts=conflicts,
         missing=missing,
+        awaiting=sorted({name for part in parts for name in part.awaiting}),
         closes=max(closes, default=None),
         flags=[flag for part in parts for flag in part.flags],
         doubts=_gathered(parts, "doubts"),

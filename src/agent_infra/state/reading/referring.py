@@ -41,3 +41,14 @@ def referring(engine: StateEngine, kind: str, value: str) -> list[Referring]:
             nodes = tuple(ulid_text(ulid) for ulid, _ in content.nodes)
             found.append(Referring(content.session, step, content.created, nodes))
     return sorted(found, key=lambda each: (each.created, each.step), reverse=True)
+
+
+def references_with(engine: StateEngine, node_id: str) -> list[tuple[str, str]]:
+    """The business keys that the step which wrote a node refers to; none where it was collected."""
+    ulid = keys.raw_id(node_id)
+    row = engine.store.get(keys.node(ulid)) if ulid else None
+    if row is None:
+        return []
+    _, br, step, _, _ = records.node_place(row)
+    version = engine.store.get(keys.version(br, step))
+    return [] if version is None else records.decode_private(records.decode_version(version).private).references
