@@ -61,7 +61,7 @@ def test_the_core_brings_no_torch_no_server_no_cluster(bin: Path, tmp_path: Path
         assert heavy not in installed
 
 
-OPTIONAL = ("server", "integrations", "testing", "template", "__main__")
+OPTIONAL = ("server", "integrations", "testing", "template", "__main__", "mcp_session", "mcp_stdio")
 """What needs extras, or is no module of the library."""
 
 

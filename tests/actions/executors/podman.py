@@ -132,7 +132,7 @@ def _install() -> None:
         return
     if not shutil.which("apt-get"):
         unavailable("podman and runc are not installed, and there is no apt-get")
-    command = ["apt-get", "install", "-y", "--no-install-recommends", "podman", "runc"]
+    command = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", "podman", "runc"]
     done = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, capture_output=True)
     if done.returncode != 0:
         unavailable(f"apt-get can't install podman: {done.stderr.decode(errors='replace')[-300:]}")
