@@ -139,10 +139,9 @@ class ActionFiles:
         return Surroundings(self._tools, self._schemas, contracts, known)
 
     def _key(self, sources: list[Source], contracts: Mapping[str, Contract], templates: Mapping[str, Source]) -> str:
-        schemas = self._schemas
         return ProgramCache.key(
             [(source.file, source.text.encode()) for source in sources],
-            " ".join(f"{name} {schemas.get(name).hash}" for name in schemas.names()),
+            self._schemas.digest(),
             " ".join(sorted(contract.hash for contract in contracts.values())),
             fingerprint({name: source.text for name, source in templates.items()}) if templates else "",
         )

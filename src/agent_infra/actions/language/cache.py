@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +27,8 @@ from agent_infra.errors import ContractDrift, Problem, ToolUnknown
 from agent_infra.observability import get_logger
 from agent_infra.version import __version__
 
+IN_MEMORY: Final = 256
+"""Entries that are held ready by the process that read them."""
 MOST: Final = 512
 """Entries that a folder keeps; beyond that the oldest go."""
 _SUM: Final = 32
@@ -71,6 +73,7 @@ class ProgramCache:
         self.folder = folder
         self._prints: dict[str, tuple[Tool, str]] = {}
         self._refused = False
+        self._read: dict[str, tuple[dict[str, str], Kept]] = {}
 
     @staticmethod
     def key(files: Iterable[tuple[str | None, bytes]], *others: str) -> str:
@@ -85,6 +88,9 @@ class ProgramCache:
 
     def get(self, key: str, tools: Tools) -> Kept | None:
         """What was kept under a key, if it is whole and the tools are still the same."""
+        read = self._read.get(key)
+        if read is not None and self._same_tools(read[0], tools):
+            return read[1]
         try:
             raw = self._path(key).read_bytes()
         except OSError:
@@ -94,12 +100,19 @@ class ProgramCache:
             return None
         try:
             entry = _decoder.decode(body)
-            if entry.key != key or any(self._print(name, tools) != known for name, known in entry.tools.items()):
+            if entry.key != key or not self._same_tools(entry.tools, tools):
                 return None
             contracts = [read_program(program) for program in entry.programs]
         except (msgspec.MsgspecError, ContractDrift):
             return None
-        return Kept(contracts, entry.warnings, entry.templates)
+        kept = Kept(contracts, entry.warnings, entry.templates)
+        while len(self._read) >= IN_MEMORY:
+            self._read.pop(next(iter(self._read)))
+        self._read[key] = entry.tools, kept
+        return kept
+
+    def _same_tools(self, known: Mapping[str, str], tools: Tools) -> bool:
+        return all(self._print(name, tools) == each for name, each in known.items())
 
     def put(self, key: str, kept: Kept, used: Iterable[str], tools: Tools) -> None:
         """Keep what a load gave; `used` are the tools that it depends on. A folder that can't be written is told once."""

@@ -41,6 +41,7 @@ class SchemaBroker:
         self._undeclared = undeclared
         self._versions: dict[str, list[Schema]] = {}
         self._current: dict[str, Schema] = {}
+        self._digest: str | None = None
         self._open: dict[str, Schema] = {}
         self._warned: set[tuple[str, str]] = set()
         self._lock = threading.RLock()
@@ -146,6 +147,12 @@ class SchemaBroker:
         return migration
 
     # -- looking up --------------------------------------------------------------------------------
+
+    def digest(self) -> str:
+        """A hash over the schemas that new nodes have: another one where anything else is declared."""
+        if self._digest is None:
+            self._digest = fingerprint({name: schema.hash for name, schema in self._current.items()})
+        return self._digest
 
     def get(self, name: str, version: int | str | None = None) -> Schema:
         """A schema by name, in the version that new nodes have unless one is named. Raises SchemaUnknown."""
@@ -316,6 +323,7 @@ class SchemaBroker:
         others = [each for each in self._versions.get(schema.name, []) if each.version != schema.version]
         versions = sorted([*others, schema], key=lambda each: each.version)
         self._versions[schema.name] = versions
+        self._digest = None
         self._current[schema.name] = next((each for each in reversed(versions) if not each.deprecated), versions[-1])
 
     def _change(self, schema: Schema) -> Schema:

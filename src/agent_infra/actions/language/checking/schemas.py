@@ -42,6 +42,10 @@ class NodeSchemas(Protocol):
         """The schema that new nodes of a declared type have."""
         ...
 
+    def digest(self) -> str:
+        """A hash over what is declared."""
+        ...
+
 
 class NoSchemas:
     """No node type is declared."""
@@ -53,6 +57,10 @@ class NoSchemas:
     def get(self, name: str) -> Declared:
         """Raises KeyError: there is none."""
         raise KeyError(name)
+
+    def digest(self) -> str:
+        """The same always."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
