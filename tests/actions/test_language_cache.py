@@ -226,3 +226,15 @@ def test_in_the_home_unless_a_folder_is_named(tmp_path, monkeypatch):
     assert len(list((tmp_path / "别处").iterdir())) == 1
     assert len(list((tmp_path / "家" / "cache" / "actions").iterdir())) == 1
     assert os.environ["ACTION_DSL_CACHE_DIR"]
+
+
+def test_what_one_process_has_read_it_holds_ready_until_a_tool_changes(tools, file, folder, compilations):
+    files = ActionFiles(tools, SCHEMAS, ProgramCache(folder))
+    first = [files.load(file, {}, {}).contracts for _ in range(3)]
+    for entry in entries(folder):
+        entry.unlink()
+    assert files.load(file, {}, {}).contracts == first[0]
+    assert compilations == [2]
+    tools.register(tool(effects="none", version="1.0.1"))
+    assert files.load(file, {}, {}).contracts[0].tool_version == "1.0.1"
+    assert compilations == [2, 2]

@@ -16,6 +16,8 @@ _UNCLEAR: Final = ("allOf", "not", "if", "dependentSchemas", "patternProperties"
 _FOLLOWED: Final = 20
 """`$ref`s after each other; beyond that they go round."""
 
+from agent_infra.content import fingerprint
+
 
 class Declared(Protocol):
     """One node type's schema."""
@@ -84,6 +86,10 @@ class PlainSchemas:
     def get(self, name: str) -> Declared:
         """A declared type's schema. Raises KeyError."""
         return self._schemas[name]
+
+    def digest(self) -> str:
+        """A hash over all of them."""
+        return fingerprint({name: self.get(name).hash for name in self.names()})
 
 
 @dataclass(frozen=True, slots=True)
