@@ -387,6 +387,7 @@ class Infra:
         folder.mkdir(exist_ok=True)
         path = folder / f"{reward.cid}.{language}.md"
         path.write_text(reward.report(language=language), encoding="utf-8")
+        self.weaver.used(reward, path.name, "report")
         return path
 
 

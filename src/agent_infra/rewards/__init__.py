@@ -4,18 +4,21 @@ Signals come in by `weaver.ingest` or from a source (`sources/`), pass the door,
 the event's session. `weaver.weave` lets the rule set in force conclude from them; the conclusion is one record, kept in
 the ledger, that leaves as a `WovenReward` and is what is shown, reported and trained on.
 
-    signals        Signal, Receipt, and the door
-    rules          RuleSet: the weaving policy; compile, rule_reader: rule files into one
-    matching       which rules fire
-    contributions  signals and rules to a value whose rows add up to it
-    woven          the record, and WovenReward, its face
-    ledger         both in the graph
-    arrivals       waking who waits
-    weaver         RewardWeaver
-    report         the explanation; report_words: its languages
-    sources/       where signals come from
+    sources/   where signals come from
+    signals    Signal, Receipt, and the door; intake: from there to the ledger
+    joining    which event a signal is about; letters: those that wait for one, and those that found none
+    rules/     the weaving policy: rule files in, a RuleSet out
+    facts      what rules may read beside the signals
+    weaving/   which rules fire, the value whose rows add up to it, the record, and WovenReward, its face
+    report/    the explanation
+    ledger     signals and rewards in the graph
+    history    versions, weaving anew, uses of what is no longer the newest, verification
+    arrivals   waking who waits
+    weaver     RewardWeaver
 """
 
+from agent_infra.rewards.history import Checked, Explained, RewardChange
+from agent_infra.rewards.letters import DeadLetter, WaitingSignal
 from agent_infra.rewards.rules.compiling import compile_rule_text, compile_rules
 from agent_infra.rewards.rules.model import Rule, RuleSet, SourceTerms
 from agent_infra.rewards.signals import Event, Receipt, Signal
@@ -33,14 +36,18 @@ from agent_infra.rewards.weaving.contributions import Conflict, Contribution, Re
 from agent_infra.rewards.weaving.woven import WovenReward
 
 __all__ = [
+    "Checked",
     "Conflict",
     "Contribution",
+    "DeadLetter",
     "Event",
+    "Explained",
     "FunctionSource",
     "MetricSource",
     "PollingSource",
     "Reason",
     "Receipt",
+    "RewardChange",
     "RewardWeaver",
     "Rewardable",
     "Rule",
@@ -50,6 +57,7 @@ __all__ = [
     "Source",
     "SourceHealth",
     "SourceTerms",
+    "WaitingSignal",
     "WeaverParts",
     "WovenReward",
     "compile_rule_text",

@@ -12,7 +12,7 @@ agent's head.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -248,6 +248,58 @@ class Ledger:
             for signal in record["evidence"] if record["kind"] == "event" else ():
                 step.add_edge(signal, node.id, "causes")
         return reward
+
+    def keep_all(self, session: str, records: Sequence[tuple[str, Record]]) -> None:
+        """Store many records in one step; one that replaces what is no longer the newest is left out: it was woven anew
+        meanwhile.
+        """
+        graph = self._graph(session)
+        sealed = [(key, self.seal(record)) for key, record in records]
+        with graph.step() as step:
+            for key, reward in sealed:
+                newest = graph.latest(key)
+                if reward.record["previous"] == (newest.data["cid"] if newest is not None else None):
+                    node = step.add_node("woven_reward", reward.record | {"cid": reward.cid}, key=key)
+                    for signal in reward.evidence:
+                        step.add_edge(signal, node.id, "causes")
+
+    def sessions(self) -> list[str]:
+        """The sessions that have a ledger."""
+        return [name.removesuffix(LEDGER) for name in self._engine.all_sessions() if name.endswith(LEDGER)]
+
+    def events_known(self, session: str) -> Iterator[Event]:
+        """The events that a ledger has evidence of."""
+        for node in self._graph(session).nodes(type="event"):
+            yield self.event(node.data["event_id"])
+
+    def rewards(self, session: str) -> Iterator[WovenReward]:
+        """Every woven reward of a ledger, superseded ones too, the newest first."""
+        for node in self._graph(session).nodes(type="woven_reward", lifecycle=None):
+            yield _reward(node)
+
+    def verify(self, session: str) -> Sequence[str]:
+        """What is wrong with the chain of a ledger."""
+        return self._graph(session).verify().problems
+
+    # -- uses --------------------------------------------------------------------------------------------------------
+
+    def note_use(self, session: str, cid: str, event_ids: Sequence[str], by: str, kind: str) -> None:
+        """Note what was made of a reward."""
+        graph = self._graph(session)
+        with graph.step() as step:
+            for event_id in event_ids:
+                newest = graph.latest(reward_key(event_id))
+                used = newest.data["cid"] if newest is not None and len(event_ids) > 1 else cid
+                micro = newest.data["micro"] if newest is not None else None
+                data = {"event_id": event_id, "used": used, "by": by, "kind": kind, "micro": micro}
+                key = f"use/{fingerprint([event_id, used, by, kind])}"
+                if graph.latest(key) is None:
+                    step.add_node("reward_use", data, key=key)
+
+    def uses(self, session: str) -> Iterator[dict[str, Any]]:
+        """What was made of a ledger's rewards."""
+        for node in self._graph(session).nodes(type="reward_use"):
+            yield dict(node.data)
 
     def seal(self, record: Record) -> WovenReward:
         """A record with its CID, its block stored."""

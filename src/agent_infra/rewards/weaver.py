@@ -15,15 +15,18 @@ import asyncio
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent_infra import opening
 from agent_infra.background import on_loop, wait_for
+from agent_infra.clock import to_micros
 from agent_infra.errors import FileMissing, Problem, RuleErrors, SourceInvalid
 from agent_infra.observability import get_logger, metrics
 from agent_infra.rewards.arrivals import Arrivals
 from agent_infra.rewards.facts import known_facts
+from agent_infra.rewards.history import Checked, Explained, History, RewardChange
 from agent_infra.rewards.intake import Intake, deadline
 from agent_infra.rewards.ledger import Ledger, episode_key, reward_key
 from agent_infra.rewards.letters import DeadLetter, WaitingSignal
@@ -283,6 +286,47 @@ class RewardWeaver:
         """Those of some sources for which it is not too late yet."""
         known = [name for name in sources if name in rules.sources]
         return sorted(name for name in known if self.intake.horizon(name, now) <= deadline(event, name, rules))
+
+    # -- history -----------------------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> History:
+        """Versions, uses and verification of the home's rewards."""
+        return History(self._ledger, self.parts.blobs, self.conclude)
+
+    def explain(self, event_id: str) -> Explained:
+        """Why an event has its reward: the newest record, woven now if need be, and those that it came from. Prints as
+        its report. Raises EventUnknown.
+        """
+        return self.history.explained(self.weave(event_id))
+
+    def reweave(
+        self, where: str | None = None, rules: RuleSet | str | Path | None = None, since: datetime | None = None
+    ) -> list[RewardChange]:
+        """Weave history anew, without running any agent, and say what became of every event's reward.
+
+        where  a CEL condition over `event` (`id`, `session_id`, `agent`, `tool`, `action`)
+        rules  None: the set in force, and the results are kept as new versions. Another set, or the path of one: what
+               would change under it; nothing is kept
+        since  events from then on
+
+        Raises ExpressionError, FileMissing, RuleErrors.
+        """
+        under = rules if isinstance(rules, RuleSet) else self.rules if rules is None else compile_rules(rules)
+        moment = to_micros(since) if since is not None else 0
+        return list(self.history.reweave(under, where, keep=rules is None, since=moment))
+
+    def used(self, reward: WovenReward, by: str, kind: str) -> None:
+        """Note what was made of a reward (a training batch, a report, …), so that `outdated` can name it later."""
+        self.history.use(reward, by, kind)
+
+    def outdated(self) -> list[dict[str, Any]]:
+        """What was made of rewards that have become others since: `by`, `kind`, `event_id`, `used`, `newest`."""
+        return self.history.outdated()
+
+    def verify(self, session: str | None = None) -> Checked:
+        """Recompute the rewards of a session's ledger, or of all, and their chains."""
+        return self.history.verify(None if session is None else [session])
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

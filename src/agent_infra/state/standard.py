@@ -83,6 +83,7 @@ STANDARD: Final[dict[str, dict[str, Any]]] = {
     "woven_reward": _record(
         ["event_id", "status", "micro"], event_id=_TEXT, status=_TEXT, micro={"type": ["integer", "null"]}
     ),
+    "reward_use": _record(["event_id", "used", "by", "kind"], event_id=_TEXT, used=_TEXT, by=_TEXT, kind=_TEXT),
     # what the scheduler writes
     "goal": _record(["name", "goal_id", "definition", "status"], name=_TEXT, goal_id=_TEXT, status=_RUN_STATUS),
     "plan": _record(

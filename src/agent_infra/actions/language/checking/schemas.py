@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
 
+from agent_infra.content import fingerprint
+
 Types: TypeAlias = frozenset[str]
 _UNCLEAR: Final = ("allOf", "not", "if", "dependentSchemas", "patternProperties", "$dynamicRef", "$recursiveRef")
 
 _FOLLOWED: Final = 20
 """`$ref`s after each other; beyond that they go round."""
-
-from agent_infra.content import fingerprint
 
 
 class Declared(Protocol):
