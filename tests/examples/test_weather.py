@@ -74,6 +74,7 @@ def check_report(report: str, value: float) -> None:
     micro = {source: round(float(number) * 1_000_000) for source, _, number in rows}
     total = micro.pop("sum")
     assert sum(micro.values()) == total == round(value * 1_000_000)
+    assert micro.pop("base value, before any evidence") == 0
     assert set(micro) == {"user_satisfaction", "response_latency"}
 
 

@@ -155,11 +155,11 @@ class History:
                 known.add(reward.cid)
                 links += [(reward.cid, cid)] if (cid := reward.record["previous"]) is not None else []
                 problems += [f"reward {reward.cid} of {session!r}: {each}" for each in self._wrong(reward)]
-            for cid, record in known.items():
-                if record["previous"] is not None and record["previous"] not in known:
-                    problems.append(
-                        f"reward {cid} of {session!r}: what it replaces, {record['previous']}, is not there"
-                    )
+            problems += [
+                f"reward {cid} of {session!r}: what it replaces, {previous}, is not there"
+                for cid, previous in links
+                if previous not in known
+            ]
         return Checked(count, tuple(problems))
 
     def _wrong(self, reward: WovenReward) -> list[str]:

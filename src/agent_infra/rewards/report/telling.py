@@ -117,14 +117,13 @@ def _contributions(record: Record, words: Words) -> Section | None:
     rows = record["contributions"]
     if not rows:
         return None
-    sources = [row for row in rows if row["rule"] is None]
-    lines = [_contribution(row) for row in sources]
-    if sources and record.get("base") is not None:
-        lines.append([[Plain(words.text("base"))], [], [Plain(f"({micro_text(record['base'])})")]])
-    lines += [_contribution(row) for row in rows if row["rule"] is not None]
+    lines: list[list[Line]] = [[[Plain(words.text("base"))], [], [Plain(micro_text(0))]]]
+    lines += [_contribution(row) for row in rows]
     total = micro_text(sum(row["micro"] for row in rows))
     lines.append([[Strong(words.text("sum"))], [], [Strong(total)]])
     blocks: list[Block] = [_table(words, ("source", "rule", "value"), lines, {2})]
+    if record.get("base") is not None:
+        blocks.append(Paragraph(words.line("sources_alone", value=micro_text(record["base"]))))
     confidence = record.get("confidence")
     if confidence is not None:
         blocks += _confidence(confidence, words)
