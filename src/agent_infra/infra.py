@@ -30,7 +30,7 @@ from agent_infra.errors import HomeClosed, OwnerUnreachable, SchemaInvalid, Sett
 from agent_infra.expressions import compile_expression
 from agent_infra.observability import get_logger
 from agent_infra.platform import GpuProbe, NvmlProbe
-from agent_infra.rewards import RewardWeaver, WeaverParts, WovenReward, sources_from_config
+from agent_infra.rewards import USER_RULES, RewardWeaver, RuleWatcher, WeaverParts, WovenReward, sources_from_config
 from agent_infra.scheduler import GDEPScheduler, KnowledgeBase, RunResult, SchedulerParts
 from agent_infra.server import (
     Client,
@@ -147,7 +147,8 @@ class Infra:
         orchestrator = Orchestrator(self.engine, self.tools, self._pool, self.evidence, self.secrets)
         programs = ProgramCache(cache_folder(self.home))
         self.actions = ActionLibrary(self.tools, orchestrator, self.evidence, schemas=self.schemas, cache=programs)
-        self.weaver = RewardWeaver(WeaverParts(self.engine, self.blobs))
+        self.weaver = RewardWeaver(WeaverParts(self.engine, self.blobs, rules_beside=(USER_RULES.expanduser(),)))
+        self._watcher = RuleWatcher(self.weaver.rule_paths, self.weaver.reload_rules, self.settings.rewards.watch_rules)
         self.knowledge = KnowledgeBase()
         self.scheduler = GDEPScheduler(SchedulerParts(self.engine, self.actions, self.knowledge, gpus, project.root))
 
@@ -192,6 +193,8 @@ class Infra:
             self.knowledge.load(project.knowledge)
         if project.rules:
             self.weaver.load_rules(project.rules)
+            if self.settings.rewards.watch_rules:
+                self._watcher.start()
         for source in sources_from_config(project.sources):
             self.weaver.add_source(source)
 
@@ -287,6 +290,7 @@ class Infra:
         self._home.close()
 
     async def _stop(self) -> None:
+        await self._watcher.stop()
         await self.weaver.stop()
         await self._pool.stop()
         if self.evidence.outbox is not None:

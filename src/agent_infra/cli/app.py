@@ -13,6 +13,8 @@ from agent_infra.cli.action import action_commands
 from agent_infra.cli.common import HomeOption, JsonOption, check_session, existing, print_json, reading
 from agent_infra.cli.evidence import evidence_commands
 from agent_infra.cli.project import run_demo, write_project
+from agent_infra.cli.reward import reward_commands
+from agent_infra.cli.rule import rule_commands
 from agent_infra.cli.state import state_commands
 from agent_infra.cli.story import story_data, story_text
 from agent_infra.config import default_home, find_project
@@ -53,6 +55,8 @@ app.add_typer(session_commands, name="session")
 app.add_typer(evidence_commands, name="evidence")
 app.add_typer(action_commands, name="action")
 app.add_typer(state_commands, name="state")
+app.add_typer(rule_commands, name="rule")
+app.add_typer(reward_commands, name="reward")
 app.add_typer(config_commands, name="config")
 
 
@@ -182,6 +186,7 @@ def show_session(session: str, home: HomeOption = None, as_json: JsonOption = Fa
 def show_config(home: HomeOption = None) -> None:
     """The settings, what of them this machine can keep, the home, and the project's folders, as JSON."""
     from agent_infra.config import FOLDERS, load_settings
+    from agent_infra.rewards import USER_RULES
     from agent_infra.state import fit_store
 
     project = find_project()
@@ -195,6 +200,7 @@ def show_config(home: HomeOption = None) -> None:
             "project_file": str(project.file.path) if project.file else None,
             "tools": [str(path) for path in project.tools],
             "folders": {name: str(path) if path else None for name, path in folders.items()},
+            "rules": [str(folder) for folder in (project.rules, USER_RULES.expanduser()) if folder and folder.exists()],
             "sources": sorted(project.sources),
             "settings": settings.model_dump(),
             "in_force": {"rocksdb": store.settings.model_dump(), "reasons": list(store.notes)},

@@ -71,6 +71,15 @@ class StateSettings(_Section):
     retention: RetentionSettings = RetentionSettings()
 
 
+class RewardSettings(_Section):
+    """`[rewards]`: the reward weaver.
+
+    watch_rules  seconds between two looks at the rule files, whose changes come into force by themselves; 0: not looked at
+    """
+
+    watch_rules: Seconds = 1.0
+
+
 class EvidenceSettings(_Section):
     """`[evidence]`: what becomes of evidence bundles.
 
@@ -102,6 +111,7 @@ class Settings(_Section):
     memory_limit_mb: Whole = 24576
     state: StateSettings = StateSettings()
     evidence: EvidenceSettings = EvidenceSettings()
+    rewards: RewardSettings = RewardSettings()
 
 
 SECTIONS: Final = ("state", "evidence")

@@ -19,8 +19,11 @@ the ledger, that leaves as a `WovenReward` and is what is shown, reported and tr
 
 from agent_infra.rewards.history import Checked, Explained, RewardChange
 from agent_infra.rewards.letters import DeadLetter, WaitingSignal
-from agent_infra.rewards.rules.compiling import compile_rule_text, compile_rules
+from agent_infra.rewards.report.content import micro_text
+from agent_infra.rewards.rules.compiling import USER_RULES, compile_rule_text, compile_rules, trial_files
+from agent_infra.rewards.rules.differences import RuleDifference, rule_differences
 from agent_infra.rewards.rules.model import Rule, RuleSet, SourceTerms
+from agent_infra.rewards.rules.watching import RuleWatcher
 from agent_infra.rewards.signals import Event, Receipt, Signal
 from agent_infra.rewards.sources import (
     FunctionSource,
@@ -36,6 +39,7 @@ from agent_infra.rewards.weaving.contributions import Conflict, Contribution, Re
 from agent_infra.rewards.weaving.woven import WovenReward
 
 __all__ = [
+    "USER_RULES",
     "Checked",
     "Conflict",
     "Contribution",
@@ -51,7 +55,9 @@ __all__ = [
     "RewardWeaver",
     "Rewardable",
     "Rule",
+    "RuleDifference",
     "RuleSet",
+    "RuleWatcher",
     "Signal",
     "Sink",
     "Source",
@@ -62,5 +68,8 @@ __all__ = [
     "WovenReward",
     "compile_rule_text",
     "compile_rules",
+    "micro_text",
+    "rule_differences",
     "sources_from_config",
+    "trial_files",
 ]

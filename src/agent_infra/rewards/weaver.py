@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from agent_infra import opening
 from agent_infra.background import on_loop, wait_for
 from agent_infra.clock import to_micros
-from agent_infra.errors import FileMissing, Problem, RuleErrors, SourceInvalid
+from agent_infra.errors import EventUnknown, FileMissing, Problem, RuleErrors, SourceInvalid
 from agent_infra.observability import get_logger, metrics
 from agent_infra.rewards.arrivals import Arrivals
 from agent_infra.rewards.facts import known_facts
@@ -65,12 +65,16 @@ class Rewardable(Protocol):
 
 @dataclass(slots=True)
 class WeaverParts:
-    """What a weaver works with. Weavers of one home share their parts."""
+    """What a weaver works with. Weavers of one home share their parts.
+
+    rules_path    where the rules in force were read; rules_beside: folders whose `.drl` files belong to every set
+    """
 
     engine: StateEngine
     blobs: BlobStore
     rules: RuleSet = field(default_factory=RuleSet)
     rules_path: Path | None = None
+    rules_beside: tuple[Path, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
     arrivals: Arrivals = field(default_factory=Arrivals)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -97,7 +101,7 @@ class RewardWeaver:
 
         Raises FileMissing, RuleErrors with all problems; the set in force is then left as it is.
         """
-        rules = compile_rules(path)
+        rules = compile_rules(path, *self.parts.rules_beside)
         with self.parts.lock:
             self.parts.rules_path = Path(path).absolute()
             self._enforce(rules)
@@ -114,12 +118,17 @@ class RewardWeaver:
             if path is None:
                 return self.parts.rules
             try:
-                self._enforce(compile_rules(path))
+                self._enforce(compile_rules(path, *self.parts.rules_beside))
             except (RuleErrors, FileMissing) as error:
                 problems = _problems(error, path)
                 _log.warning("rules_not_reloaded", path=str(path), problems=[str(problem) for problem in problems])
                 self.parts.rules = replace(self.parts.rules, problems=problems)
             return self.parts.rules
+
+    def rule_paths(self) -> tuple[Path, ...]:
+        """Where the rules in force were read."""
+        path = self.parts.rules_path
+        return (path, *self.parts.rules_beside) if path is not None else ()
 
     def _enforce(self, rules: RuleSet) -> None:
         """Keep what the rules mean under their hash, and swap the set in force."""
@@ -294,6 +303,21 @@ class RewardWeaver:
         """Versions, uses and verification of the home's rewards."""
         return History(self._ledger, self.parts.blobs, self.conclude)
 
+    def newest(self, event_id: str) -> WovenReward:
+        """The newest record of an event's reward, as it is stored; nothing is woven. Raises EventUnknown, also where none
+        was woven yet.
+        """
+        event = self._ledger.event(event_id)
+        stored = self._ledger.reward(event.session_id, reward_key(event.id))
+        if stored is None:
+            raise EventUnknown(
+                f"event {event_id!r} has no reward yet",
+                where=f"session {event.session_id}",
+                mend="Weave one: weaver.weave(event_id).",
+                facts={"event": event_id},
+            )
+        return stored
+
     def explain(self, event_id: str) -> Explained:
         """Why an event has its reward: the newest record, woven now if need be, and those that it came from. Prints as
         its report. Raises EventUnknown.
@@ -312,7 +336,9 @@ class RewardWeaver:
 
         Raises ExpressionError, FileMissing, RuleErrors.
         """
-        under = rules if isinstance(rules, RuleSet) else self.rules if rules is None else compile_rules(rules)
+        under = self.rules if rules is None else rules
+        if not isinstance(under, RuleSet):
+            under = compile_rules(under, *self.parts.rules_beside)
         moment = to_micros(since) if since is not None else 0
         return list(self.history.reweave(under, where, keep=rules is None, since=moment))
 

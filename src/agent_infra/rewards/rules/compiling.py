@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -17,8 +17,11 @@ from agent_infra.errors import DocumentErrors, FileMissing, Problem, RuleErrors
 from agent_infra.rewards.rules.checking import check_together
 from agent_infra.rewards.rules.model import DEFAULT_LATENESS, MAIN, Credit, Rule, RuleSet, SourceTerms
 from agent_infra.rewards.rules.reading import read_rule
+from agent_infra.rewards.rules.trials import read_trials, run_trials
 
 SUFFIXES: Final = (".yaml", ".yml", ".drl")
+USER_RULES: Final = Path("~/.reward_weaver/rules")
+"""Where a user keeps `.drl` files that belong to every rule set."""
 _DRL: Final = ".drl"
 _TESTS: Final = (".test.yaml", ".test.yml")
 """How files end that hold tests of rules, not rules."""
@@ -26,17 +29,39 @@ _TOP: Final = ("version", "sources", "required", "window", "wait", "episode", "c
 _SOURCE: Final = ("range", "better", "weight", "lateness", "normal", "decay", "noise", "join", "ambiguous")
 
 
-def compile_rules(path: str | Path) -> RuleSet:
-    """The rule set of a rule file, or of all rule files of a folder. Raises FileMissing, RuleErrors."""
-    files = rule_files(path)
-    texts: list[tuple[str, str | None]] = []
+def compile_rules(path: str | Path, *beside: Path) -> RuleSet:
+    """The rule set of a rule file, or of all rule files of a folder, with the `.drl` files of folders beside it. The tests
+    that stand beside the rules are run. Raises FileMissing, RuleErrors.
+    """
+    files = [*rule_files(path), *(file for folder in beside for file in drl_files(folder))]
     problems: list[Problem] = []
+    rules = _compile(_texts(files, problems), problems)
+    failed: list[Problem] = []
+    failed += run_trials(read_trials(_texts(trial_files(path), failed), failed), rules)
+    if failed:
+        raise RuleErrors(failed)
+    return rules
+
+
+def _texts(files: Iterable[Path], problems: list[Problem]) -> list[tuple[str, str | None]]:
+    texts: list[tuple[str, str | None]] = []
     for file in files:
         try:
             texts.append((read_text(file), str(file)))
         except DocumentErrors as error:
             problems += error.problems
-    return _compile(texts, problems)
+    return texts
+
+
+def drl_files(folder: Path) -> list[Path]:
+    """The `.drl` files of a folder by name; none where there is no such folder."""
+    return sorted(file for file in folder.iterdir() if file.suffix == _DRL) if folder.is_dir() else []
+
+
+def trial_files(path: str | Path) -> list[Path]:
+    """The files of tests beside a rule file, or in a folder of rules, by name."""
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    return sorted(file for file in folder.iterdir() if file.name.endswith(_TESTS) and not file.name.startswith("."))
 
 
 def compile_rule_text(text: str, file: str | None = None) -> RuleSet:

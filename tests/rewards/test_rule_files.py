@@ -1,0 +1,217 @@
+"""Rule files in use: tests beside them, folders beside the project's, reloading that is all or nothing, differences."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_infra import Infra, background
+from agent_infra.errors import RuleErrors
+from agent_infra.rewards import RuleWatcher, Signal, compile_rule_text, compile_rules, rule_differences
+
+RULES = """
+version: 1
+sources:
+  满意度: {range: [-1, 1], weight: 1}
+  compliance_api: {range: [-1, 1]}
+rules:
+  - {id: 投诉, when: {r: {signal: 'r.source == "compliance_api" && r.value < 0'}}, then: {override: 'r.value * 5'}}
+  - {id: 规则七, when: {p: {prompt_rule: 'p.number == 7 && !p.fired'}}, then: {add: -0.3}}
+"""
+TESTS = """
+version: 1
+tests:
+  - name: 投诉覆盖满意度
+    signals: [{source: 满意度, value: 0.8}, {source: compliance_api, value: -0.1, priority: high}]
+    expect: {value: -0.5, fired: 投诉, not_fired: [规则七]}
+  - name: 没有补偿
+    signals: [{source: 满意度, value: 0.8}]
+    prompt_rules: [{number: 7, text: 补偿, fired: false}]
+    expect: {value: 0.5, fired: [规则七], missing: []}
+  - name: 没有答复
+    signals: [{source: 满意度, unscored: timeout 2s}]
+    expect: {unscored: no_signal, missing: [满意度]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "规则.yaml").write_text(RULES, encoding="utf-8")
+    (tmp_path / "规则.test.yaml").write_text(TESTS, encoding="utf-8")
+    return tmp_path
+
+
+def test_rules_that_pass_their_tests_are_loaded(folder: Path) -> None:
+    assert len(compile_rules(folder).rules) == 2
+    assert len(compile_rules(folder / "规则.yaml").rules) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (("value: -0.5,", "value: -0.4,"), 4, "value is -0.5, expected -0.4"),
+        (("fired: 投诉", "fired: [投诉, 规则七]"), 4, "fired is ['投诉'], expected ['投诉', '规则七']"),
+        (("not_fired: [规则七]", "not_fired: [投诉]"), 4, "not_fired is"),
+        (("unscored: no_signal", "unscored: no_value"), 11, "unscored is 'no_signal', expected 'no_value'"),
+        (("missing: []", "missing: [满意度]"), 7, "missing is [], expected ['满意度']"),
+        (
+            ("source: 满意度, value: 0.8}]\n    prompt", "source: 没有, value: 0.8}]\n    prompt"),
+            7,
+            "no source 没有 is declared",
+        ),
+    ],
+)
+def test_rules_that_fail_a_test_are_not(folder: Path, change: tuple[str, str], line: int, said: str) -> None:
+    text = TESTS.replace(*change)
+    assert text != TESTS
+    (folder / "规则.test.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RuleErrors) as raised:
+        compile_rules(folder)
+    (problem,) = raised.value.problems
+    assert (problem.code, problem.line, Path(problem.file or "").name) == ("RuleTestFailed", line, "规则.test.yaml")
+    assert said in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("version: 1\ntests: [{name: a, signals: []}]", "MissingExpect"),
+        ("version: 1\ntests: [{name: a, signal: [], expect: {value: 1}}]", "UnknownKey"),
+        ("version: 1\ntests: [{name: a, signals: [{source: 满意度, value: x}], expect: {value: 1}}]", "WrongType"),
+        ("version: 1\ntests: [{name: a, action: {tol: x}, expect: {value: 1}}]", "UnknownKey"),
+        ("version: 1\ntests: [", "NotYaml"),
+    ],
+)
+def test_tests_that_cannot_be_read_are_problems(folder: Path, text: str, code: str) -> None:
+    (folder / "规则.test.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RuleErrors) as raised:
+        compile_rules(folder)
+    assert code in [each.code for each in raised.value.problems], raised.value
+
+
+def test_the_users_own_drl_files_belong_to_every_set(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    own = tmp_path / "home" / ".reward_weaver" / "rules"
+    own.mkdir(parents=True)
+    (own / "own.drl").write_text('rule "own" when Reward(value > 0.9) then insert(new WovenReward(1)); end')
+    (own / "notes.yaml").write_text("version: 1\nsources: {x: {range: [0, 1]}}")
+    (folder / "agent_infra.toml").write_text('rules = "规则.yaml"\n', encoding="utf-8")
+    with Infra.open(tmp_path / "infra", project=folder) as infra:
+        assert [rule.id for rule in infra.weaver.rules.rules] == ["own", "投诉", "规则七"]
+        assert "x" not in infra.weaver.rules.sources
+
+
+# -- reloading ---------------------------------------------------------------------------------------------------------
+
+
+def until(true: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def watched(world: Any) -> Any:
+    world.rules(RULES)
+    watcher = RuleWatcher(world.weaver.rule_paths, world.weaver.reload_rules, 0.02)
+    watcher.start()
+    yield world
+    background.wait_for(watcher.stop(), twin="watcher.stop")
+
+
+def test_a_changed_file_comes_into_force_by_itself(watched: Any) -> None:
+    path = watched.folder / "rules.yaml"
+    before = watched.weaver.rules.hash
+    path.write_text(RULES.replace("* 5", "* 4"), encoding="utf-8")
+    until(lambda: watched.weaver.rules.hash != before)
+
+
+def test_after_a_bad_file_the_good_one_is_picked_up(watched: Any) -> None:
+    path = watched.folder / "rules.yaml"
+    before = watched.weaver.rules.hash
+    path.write_text(RULES.replace("r.value * 5", "r.valeu * 5"), encoding="utf-8")
+    until(lambda: watched.weaver.rules.problems)
+    (problem,) = watched.weaver.rules.problems
+    assert (problem.code, problem.line) == ("UnknownField", 7)
+    assert watched.weaver.rules.hash == before
+    good = RULES.replace("* 5", "* 4")
+    path.write_text(good, encoding="utf-8")
+    until(lambda: watched.weaver.rules.hash == compile_rule_text(good).hash)
+    assert watched.weaver.rules.problems == ()
+
+
+def test_no_mixed_set_is_ever_seen(watched: Any) -> None:
+    """80 writes, 20 of them invalid or half-written, by replacing and in place, while others weave."""
+    path = watched.folder / "rules.yaml"
+    texts = [RULES.replace("* 5", f"* {n + 2}").replace("add: -0.3", f"add: -0.{n + 2}") for n in range(4)]
+    known = {compile_rule_text(text).hash for text in [*texts, RULES]}
+    seen: set[str] = set()
+    stop = threading.Event()
+
+    def weave() -> None:
+        while not stop.is_set():
+            call = watched.call()
+            watched.weaver.ingest(Signal("compliance_api", -0.1, call))
+            reward = watched.weaver.weave(call)
+            factor = round(reward.value / -0.1)
+            rules = {compile_rule_text(text).hash: n for text, n in zip([*texts, RULES], (2, 3, 4, 5, 5), strict=True)}
+            assert rules[reward.rule_set] == factor
+            seen.add(reward.rule_set)
+
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            weave()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(80):
+        text = texts[number % 4]
+        if number % 4 == 3:
+            text = [text[: len(text) // 2], "", text.replace("signal", "sginal", 1)][number // 4 % 3]
+        if number % 2:
+            path.write_text(text, encoding="utf-8")
+        else:
+            aside = path.with_suffix(".tmp")
+            aside.write_text(text, encoding="utf-8")
+            os.replace(aside, path)
+        time.sleep(0.005 * (number % 7))
+    path.write_text(texts[0], encoding="utf-8")
+    until(lambda: watched.weaver.rules.hash == compile_rule_text(texts[0]).hash)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    assert seen <= known
+    assert watched.weaver.rules.problems == ()
+
+
+# -- differences -------------------------------------------------------------------------------------------------------
+
+
+def test_differences_are_of_meaning_only() -> None:
+    before = compile_rule_text(RULES)
+    assert rule_differences(before, compile_rule_text("# 注释\n" + RULES.replace("r.value < 0", "r.value  <  0"))) == []
+    after = compile_rule_text(
+        RULES.replace("weight: 1", "weight: 2").replace("规则七", "规则八").replace("* 5", "* 4") + "clip: [-2, 2]\n"
+    )
+    found = {(each.what, each.name, each.how) for each in rule_differences(before, after)}
+    assert found == {
+        ("source", "满意度", "changed"),
+        ("rule", "规则七", "removed"),
+        ("rule", "规则八", "added"),
+        ("rule", "投诉", "changed"),
+        ("clip", "", "changed"),
+    }
