@@ -117,9 +117,11 @@ class _Gathered:
 
 def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -> RuleSet:
     gathered = _Gathered(problems)
+    drl = [(text, file) for text, file in texts if file is not None and file.endswith(_DRL)]
+    if drl:
+        _read_drl_files(drl, gathered)
     for text, file in texts:
-        if file is not None and file.endswith(_DRL):
-            _read_drl_file(text, file, gathered)
+        if (text, file) in drl:
             continue
         documents, unreadable = survey_documents(text, file)
         problems += unreadable
@@ -150,10 +152,10 @@ def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -
     )
 
 
-def _read_drl_file(text: str, file: str, gathered: _Gathered) -> None:
-    from agent_infra.rewards.rules.drl import read_drl  # a parser generator: for those who have such files
+def _read_drl_files(texts: Sequence[tuple[str, str | None]], gathered: _Gathered) -> None:
+    from agent_infra.rewards.rules.drl import read_drl_files  # a parser generator: for those who have such files
 
-    found = read_drl(text, file)
+    found = read_drl_files(texts)
     gathered.problems += found.problems
     gathered.warnings += found.warnings
     for rule in found.rules:
