@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -82,6 +83,7 @@ class Infra:
         self.project = project
         self.settings = settings
         self._users = 0
+        self._pid = os.getpid()
         self._socket: HomeSocket | None = None
         try:
             self._home = self._open_home(settings, clock)
@@ -283,6 +285,8 @@ class Infra:
             self._shut()
 
     def _shut(self) -> None:
+        if os.getpid() != self._pid:
+            return
         self._hang_up()
         background.wait_for(self._stop(), twin="close from another thread")
         if self._janitor is not None:

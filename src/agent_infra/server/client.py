@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -105,6 +105,7 @@ class Client:
         transport = httpx.HTTPTransport(uds=self._socket) if self._socket is not None else None
         self._http: httpx.Client | None = httpx.Client(transport=transport, **self._options)
         self._known = False
+        self._reading = threading.local()
         self.owner = InfoBody("", 0, "", {})
         try:
             self.greet()
@@ -154,7 +155,23 @@ class Client:
 
     def get(self, path: str, type: Any, params: Params | None = None, *, timeout: float = ANSWER) -> Any:
         """Ask, once more if the connection broke."""
+        told, self._reading.told = getattr(self._reading, "told", None), None
+        try:
+            if told is not None:
+                told()
+        finally:
+            self._reading.told = told
         return decode(self._send("GET", path, params, None, timeout).content, type)
+
+    @contextmanager
+    def reads_told(self, told: Callable[[], None]) -> Generator[None]:
+        """Have a function called before each question that this thread asks inside the `with`."""
+        outer = getattr(self._reading, "told", None)
+        self._reading.told = told
+        try:
+            yield
+        finally:
+            self._reading.told = outer
 
     def post(self, path: str, body: Any, type: Any, *, wait: float = 0.0) -> Any:
         """Do something, for which the other side may have to wait some seconds first. It is never sent twice."""

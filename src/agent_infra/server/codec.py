@@ -96,6 +96,7 @@ class CommittedBody(msgspec.Struct):
 
     version: Version
     stamps: list[Stamp]
+    moves: int
 
 
 class RollbackBody(msgspec.Struct):

@@ -64,6 +64,7 @@ from agent_infra.state import (
     Terms,
     Verification,
     Version,
+    VersionId,
     View,
 )
 from agent_infra.state.transfer import check_export, exported_in
@@ -146,6 +147,7 @@ class RemoteWriter:
         self._terms = terms
         self._clock = SystemClock()
         self._versions: dict[str, int | str | None] = {}
+        self._read: HeadBody | None = None
 
     @property
     def now(self) -> int:
@@ -194,7 +196,7 @@ class RemoteWriter:
         body = StepBody(
             session=self._session,
             agent=draft.agent,
-            expect=body_of(terms.expect) if terms.expect is not None else None,
+            expect=body_of(terms.expect) if terms.expect is not None else self._read,
             lock_wait_timeout=terms.timeout,
             durable=terms.durable,
             lease=_lease_body(terms.lease, 0) if terms.lease else None,
@@ -206,7 +208,12 @@ class RemoteWriter:
         )
         done: CommittedBody = self._client.post("/api/state/steps", body, CommittedBody, wait=terms.timeout)
         draft.nodes = [_stamped(node, stamp) for node, stamp in zip(draft.nodes, done.stamps, strict=True)]
-        return done.version
+        return replace(done.version, id=VersionId(done.version.id, done.moves))
+
+    def before_reading(self) -> None:
+        """Note the head that a read in this step is of: what is written because of it must not land behind another."""
+        if self._read is None and self._terms.expect is None:
+            self._read = RemoteReader(self._client, {"session": self._session, "version": None, "as_of": None}).head()
 
 
 class RemoteBackend:
@@ -251,8 +258,12 @@ class RemoteBackend:
 
     @contextmanager
     def writing(self, session: str, terms: Terms) -> Generator[RemoteWriter]:
-        """Nothing is held there while a step is collected here."""
-        yield RemoteWriter(self._client, session, terms)
+        """Nothing is held there while a step is collected here. A step in which the session was read is committed only
+        if nobody else has written meanwhile: VersionConflict.
+        """
+        writer = RemoteWriter(self._client, session, terms)
+        with self._client.reads_told(writer.before_reading):
+            yield writer
 
     def flush(self) -> None:
         self._post("flush", {}, None)
@@ -263,7 +274,7 @@ class RemoteBackend:
     # -- time travel -------------------------------------------------------------------------------
 
     def rollback(self, session: str, *, steps: int, to: str | None, agent: str | None, why: str | None) -> str:
-        return self._post("rollback", RollbackBody(session, steps, to, agent, why), str)
+        return head_of(self._post("rollback", RollbackBody(session, steps, to, agent, why), HeadBody))
 
     def fork(self, session: str, new: str, *, at: str | None, agent: str | None) -> None:
         self._post("fork", ForkBody(session, new, at, agent), None)
@@ -276,7 +287,13 @@ class RemoteBackend:
 
     def watch(self, session: str, since: int | None, timeout: float | None) -> Iterator[Change]:
         """Goes on over broken connections, and with the next owner of the home, if that comes soon."""
-        following = _Following(session, since, timeout)
+        return self._follow(_Following(session, self._moves(session) if since is None else since, timeout))
+
+    def _moves(self, session: str) -> int | None:
+        """How often a head has moved until now."""
+        return self.reader(session).head().moves
+
+    def _follow(self, following: _Following) -> Iterator[Change]:
         while not following.over:
             try:
                 for event in self._client.events("/api/state/watch", following.params):
@@ -287,9 +304,11 @@ class RemoteBackend:
                 following.broken(error)
                 time.sleep(_PAUSE)
 
-    async def awatch(self, session: str, since: int | None, timeout: float | None) -> AsyncIterator[Change]:
+    def awatch(self, session: str, since: int | None, timeout: float | None) -> AsyncIterator[Change]:
         """`watch` for running loops."""
-        following = _Following(session, since, timeout)
+        return self._afollow(_Following(session, self._moves(session) if since is None else since, timeout))
+
+    async def _afollow(self, following: _Following) -> AsyncIterator[Change]:
         while not following.over:
             try:
                 async for event in self._client.aevents("/api/state/watch", following.params):

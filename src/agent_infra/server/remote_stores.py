@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final
 
-from agent_infra.content import JsonValue, canonical, cid_of_block, cid_of_digest, json_copy
+from agent_infra.content import JsonValue, canonical, cid_of_block, cid_of_digest, fingerprint, json_copy
 from agent_infra.errors import EvidenceDamaged, FileMissing
 from agent_infra.server.client import Client
 from agent_infra.server.codec import DeprecationBody, MappingBody, SchemaBody, encode
@@ -132,6 +132,10 @@ class RemoteSchemas:
     def names(self) -> Sequence[str]:
         """The declared types."""
         return self._client.get("/api/schemas/names", list[str])
+
+    def digest(self) -> str:
+        """A hash over the schemas that new nodes have."""
+        return fingerprint({name: self.get(name).hash for name in self.names()})
 
     def diff(self, name: str, old: int | str, new: int | str | None = None) -> SchemaDiff:
         """What changed from one version to another. Raises SchemaUnknown."""

@@ -66,6 +66,7 @@ class HomeSocket:
         self._thread: threading.Thread | None = None
         self._socket = _listen(self._path)
         self._inode = self._path.stat().st_ino
+        self._pid = os.getpid()
         self._alarm, self._wake = socketpair()
         _open.add(self)
 
@@ -75,7 +76,11 @@ class HomeSocket:
         self._thread.start()
 
     def close(self) -> None:
-        """Take the socket away, let running requests end, close their connections."""
+        """Take the socket away, let running requests end, close their connections. In a forked child it does nothing: the
+        socket is its parent's.
+        """
+        if os.getpid() != self._pid:
+            return
         self._remove()
         with self._lock:
             self._closing = True

@@ -283,7 +283,7 @@ class StateEngine:
         if self.durability == "group":
             self._sync.wait(ticket)
 
-    def rollback(self, session: str, to: Place, *, agent: str | None, why: str | None = None) -> tuple[str, int]:
+    def rollback(self, session: str, to: Place, *, agent: str | None, why: str | None = None) -> tuple[VersionId, int]:
         """Move a session's head while its lock is held; the move itself becomes a node of `_control`, in the same
         batch.
         """
@@ -293,8 +293,8 @@ class StateEngine:
             )
         old = self.head(session)
         new = Head(to.branch, to.step, to.hash, to.created, old.seq + 1)
-        target = self.version_of(session, to)
-        move = {"session": session, "from": self.version_of(session, old), "to": target, "why": why}
+        target = VersionId(self.version_of(session, to), new.seq)
+        move = {"session": session, "from": self.version_of(session, old), "to": str(target), "why": why}
         return target, self._write_move(session, new, "rollback", move, agent)
 
     def fork(self, session: str, at: Place, source: str, *, agent: str | None) -> int:
@@ -387,7 +387,7 @@ class StateEngine:
         batch.rows += _head_rows(session, new, "step")
         batch.tips[br] = new.step
         version = Version(
-            version_id(session, new.step, new.hash),
+            VersionId(version_id(session, new.step, new.hash), new.seq),
             self.version_of(session, head),
             session,
             new.step,

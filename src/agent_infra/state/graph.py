@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from agent_infra import opening
 from agent_infra.clock import to_micros
-from agent_infra.errors import InvalidNode, LeaseLost, ReadOnlyView
+from agent_infra.errors import InvalidNode, LeaseLost, ReadOnlyView, VersionUnknown
 from agent_infra.state.access.leases import Lease
 from agent_infra.state.backend import Acting, Backend, Terms
 from agent_infra.state.engine import StateEngine
@@ -201,6 +201,10 @@ class StateGraph:
         `as_of` is the moment by which lifetimes are judged: the version's commit time unless given. Raises
         VersionUnknown.
         """
+        if not isinstance(cast("object", version), str):
+            none = cast("object", version) is None
+            hint = "An empty step has no version: its `step.version` is None." if none else "Give its `id`."
+            raise VersionUnknown(f"{version!r} is no version id", mend=hint)
         return self._seen(self._acting, (version, _instant(as_of)), self._schemas)
 
     def history(self) -> list[Version]:
@@ -219,6 +223,12 @@ class StateGraph:
         """
         if self._past is not None:
             raise ReadOnlyView("a past version can't be rolled back", where=self.version)
+        if isinstance(cast("object", steps), bool) or not isinstance(cast("object", steps), int):
+            raise InvalidNode(f"a rollback goes back by a whole number of steps, not {steps!r}")
+        if to is not None and steps != 1:
+            raise InvalidNode(
+                "a rollback goes back by some steps, or to a version, not both", mend="Give one of the two."
+            )
         return self.backend.rollback(self.session_id, steps=steps, to=to, agent=self.agent, why=why)
 
     def fork(self, session_id: str, at: str | None = None) -> StateGraph:

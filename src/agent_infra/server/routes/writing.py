@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,16 +15,29 @@ from agent_infra.server.codec import (
     EraseBody,
     ForkBody,
     GcBody,
+    HeadBody,
     LeaseBody,
     NodeBody,
     PinBody,
     RollbackBody,
     Stamp,
     StepBody,
+    body_of,
     head_of,
 )
 from agent_infra.server.routes.common import Home, acted, answer
-from agent_infra.state import Acting, Backend, Lease, NodeDraft, Retention, StepDraft, Terms, Writer, check_session_id
+from agent_infra.state import (
+    Acting,
+    Backend,
+    Lease,
+    NodeDraft,
+    Retention,
+    StepDraft,
+    Terms,
+    VersionId,
+    Writer,
+    check_session_id,
+)
 
 router = APIRouter(prefix="/state", tags=["state"])
 
@@ -45,7 +58,8 @@ def _commit(backend: Backend, body: StepBody) -> CommittedBody:
         draft.removals += body.removals
         draft.references += body.references
         version = writer.commit(draft)
-    return CommittedBody(version, [_stamp(*pair) for pair in zip(body.nodes, draft.nodes, strict=True)])
+    stamps = [_stamp(*pair) for pair in zip(body.nodes, draft.nodes, strict=True)]
+    return CommittedBody(replace(version, id=str(version.id)), stamps, cast("VersionId", version.id).seq)
 
 
 def _stamp(asked: NodeBody, node: NodeDraft) -> Stamp:
@@ -101,9 +115,9 @@ def flush(infra: Home) -> Response:
 async def rollback(request: Request, infra: Home) -> Response:
     """Move a head back by some steps, or to a version; the id of the version now at the head."""
 
-    def act(body: RollbackBody) -> str:
+    def act(body: RollbackBody) -> HeadBody:
         session = check_session_id(body.session)
-        return infra.backend.rollback(session, steps=body.steps, to=body.to, agent=body.agent, why=body.why)
+        return body_of(infra.backend.rollback(session, steps=body.steps, to=body.to, agent=body.agent, why=body.why))
 
     return await acted(request, RollbackBody, act)
 
