@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -282,3 +283,16 @@ def test_names_in_quotes_and_comments_are_no_rules() -> None:
 def test_what_a_file_of_many_rules_costs_is_bounded(tmp_path: Path) -> None:
     many = "".join(rule(f"Reward(value < {n}.5)", f'insert(new WovenReward({n}, "r{n}"));') for n in range(50))
     assert len(made(tmp_path, many).rules) == 50
+
+
+def test_what_the_page_shows_is_so(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drl.md").read_text("utf-8")
+    first, facts = re.findall(r"^```drl\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    twin, groups, tests = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert made(tmp_path, first).hash == compile_rule_text(SOURCES + twin).hash
+    (tmp_path / "规则.test.yaml").write_text(tests, encoding="utf-8")
+    made(tmp_path, first + facts, SOURCES + groups)
+    (refused,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    bad = "\n" * 6 + "    System.exit(0);\nend"
+    (problem,) = read_drl('rule "x" when Reward() then' + bad, "规则.drl").problems
+    assert str(problem) in refused
