@@ -116,6 +116,7 @@ def test_the_rule_on_one_line(tmp_path: Path) -> None:
         ('Action(params.tags contains "refund", params.city contains "京")', True),
         ('Action(params.tags not contains "refund")', False),
         ("$state: Session() $in: Reward(value < 0) $now: Reward(this == $in, session_id == $state.session_id)", True),
+        ('Action($p: params) Session($p.city == "北京", $p.tags != null)', True),
         ("$fact2: Reward(value < 0) Reward(value > $fact2.value)", True),
         ("not Reward($v: value, $v > 0.9) Reward(value < 0.5e-1)", True),
         ("Reward(value < -0.05d, value > -1e2f)", True),
@@ -268,8 +269,10 @@ def test_what_drools_needs_declared_and_said_is_let_be(tmp_path: Path) -> None:
 
 def test_names_that_two_facts_would_share_are_kept_apart(tmp_path: Path) -> None:
     """A rule's hash covers its conditions by name: two of one name would hide one of them."""
-    (read,) = made(tmp_path, rule("$fact2: Reward(value < 0) Reward(value > 0) $fact3: Session() Session()")).rules
-    assert len({binding.name for binding in read.when}) == 4
+    (read,) = made(
+        tmp_path, rule("$fact2: Reward(value < 0) Reward(value > 0) $fact3: Session() Session() $fact4: Session()")
+    ).rules
+    assert len({binding.name for binding in read.when}) == 5
 
 
 def test_names_in_quotes_and_comments_are_no_rules() -> None:

@@ -192,7 +192,7 @@ class _Reader:
     def _name(self, variable: Token | None, place: int) -> str:
         """The name of a fact in conditions: the rule's own where CEL can spell it."""
         name = str(variable)[1:] if variable is not None else ""
-        if not _NAME.fullmatch(name) or _NO_NAMES.fullmatch(name) or name in self._names:
+        if not _NAME.fullmatch(name) or _NO_NAMES.fullmatch(name):
             name = f"fact{place + 1}"
         while name in self._names:
             name += "_"
