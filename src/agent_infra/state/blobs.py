@@ -119,6 +119,7 @@ class BlobStore:
                 target.write(chunk)
             cid = cid_of_digest(digest.digest())
             new = not self._expect_use(cid)
+            self._store.write([(keys.loosened(cid), b"")])
             size = target.tell()
             _into_place(target, self._file(self._folder, cid))
             if not new:
@@ -137,9 +138,11 @@ class BlobStore:
                 self._store.write(users)
             return
         with self._reserved(len(content)):
+            unused: Write = (keys.loosened(cid), b"")
             if self._folder is None or len(content) <= SMALL:
-                self._store.write([(keys.block(cid), content), *users])
+                self._store.write([(keys.block(cid), content), unused, *users])
                 return
+            self._store.write([unused])
             with _aside(self._folder) as target:
                 target.write(content)
                 _into_place(target, self._file(self._folder, cid))
