@@ -260,12 +260,13 @@ class BlobStore:
         if path is not None and path.is_file():
             size = path.stat().st_size
             path.unlink()
+            self._store.write([(keys.loosened(cid), None)])
         else:
             content = self._store.get(keys.block(cid)) if is_cid(cid) else None
             if content is None:
                 return 0
             size = len(content)
-            self._store.write([(keys.block(cid), None)])
+            self._store.write([(keys.block(cid), None), (keys.loosened(cid), None)])
         self._give_back(size)
         return size
 

@@ -234,6 +234,11 @@ class Collector:
                 break
             rows += [(prefix + key[-16:], b""), (key, None)]
         if rows or done != before:
+            fresh = [key[len(prefix) :] for key, value in rows if value is not None]
+            if (
+                fresh and done.cursor
+            ):  # collecting goes on where it stopped: what is queued before that must not be missed
+                done = Progress(done.branch, done.step, min(done.cursor, *fresh))
             self._engine.store.write([*rows, (prefix, records.pack(done))])
 
     def _first_readable(self) -> tuple[int, int] | None:
