@@ -51,6 +51,20 @@ def test_rules_are_checked(command: Any, rules: Path) -> None:
     assert [each["code"] for each in told["problems"]] == ["DrlSyntax"]
 
 
+def test_the_users_own_rules_are_checked_too(command: Any, rules: Path, tmp_path: Path) -> None:
+    """What is checked is what would come into force."""
+    own = tmp_path / "家目录" / ".reward_weaver" / "rules"
+    own.mkdir(parents=True)
+    (own / "own.drl").write_text('rule "own" when Reward(value < 0) then insert(new WovenReward(-1)); end')
+    environment = {"HOME": str(tmp_path / "家目录")}
+    assert [*json.loads(command("rule", "show", **environment).stdout)["rules"]] == ["own", "低分"]
+    assert str(own) in json.loads(command("config", "show", **environment).stdout)["rules"]
+    (own / "own.drl").write_text('rule "own" when Reward(valeu < 0) then insert(new WovenReward(-1)); end')
+    bad = command("rule", "check", **environment)
+    assert bad.returncode == 1
+    assert "own.drl:1:24: UnknownField" in bad.stderr
+
+
 def test_a_product_of_zero_is_warned_of(command: Any, rules: Path) -> None:
     drl = 'rule "x" when $r: Reward(value == 0) then insert(new WovenReward($r.value * 5)); end\n'
     (rules / "零.drl").write_text(drl, encoding="utf-8")

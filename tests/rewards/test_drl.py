@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from agent_infra.errors import RuleErrors
 from agent_infra.rewards import Event, RuleSet, compile_rule_text, compile_rules
 from agent_infra.rewards.rules.drl import read_drl
+from agent_infra.rewards.rules.model import FIELDS
 from agent_infra.rewards.signals import KeptSignal
 from agent_infra.rewards.weaving.contributions import conclude
 from agent_infra.rewards.weaving.matching import Facts
@@ -45,7 +47,10 @@ end
 EVENT = Event("e", "s", 0)
 BAD = KeptSignal("2", "compliance_api", -0.1, "e", "s", 1, 2, priority="high", evidence={"$cid": "bafy"})
 GOOD = KeptSignal("1", "user_satisfaction", 0.8, "e", "s", 1, 2)
-FACTS = Facts(session={"id": "s", "event_id": "e", "agent": "客服", "tool": "refund", "action": "退款"})
+FACTS = Facts(
+    session={"id": "s", "event_id": "e", "agent": "客服", "tool": "refund", "action": "退款"},
+    action=dict.fromkeys(FIELDS["action"]) | {"params": {"tags": ["refund", "vip"], "city": "北京"}},
+)
 
 
 def made(tmp_path: Path, drl: str, yaml: str = SOURCES) -> RuleSet:
@@ -98,6 +103,23 @@ def test_the_rule_on_one_line(tmp_path: Path) -> None:
         ('Reward(provenance == "bafy")', True),
         ("Session(action == \"退款\", tool == 'refund')", True),
         ("$奖励: Reward(value < 0) Session(session_id == $奖励.session_id)", True),
+        ('$r: Reward($p: priority in ("low"))', False),
+        ('Reward(source == "compliance_api", $p: priority matches "l.*")', False),
+        ("$r: Reward($d: value + 1, value < 0) Reward(value == $d * 2 - 1)", True),
+        ('Reward(source + "x" contains "apix")', True),
+        ('Reward(source + "x" matches "compliance.*x")', True),
+        ("$a: Reward(value < 0) Reward(this != $a)", True),
+        ("$a: Reward(value < 0) Reward(this != $a, value < 0)", False),
+        ("Action($t: params.tags) Session(tool memberOf $t)", True),
+        ("Action($t: params.tags) Session(tool not memberOf $t)", False),
+        ('Action(params.tags contains "urgent")', False),
+        ('Action(params.tags contains "refund", params.city contains "京")', True),
+        ('Action(params.tags not contains "refund")', False),
+        ("$state: Session() $in: Reward(value < 0) $now: Reward(this == $in, session_id == $state.session_id)", True),
+        ("$fact2: Reward(value < 0) Reward(value > $fact2.value)", True),
+        ("not Reward($v: value, $v > 0.9) Reward(value < 0.5e-1)", True),
+        ("Reward(value < -0.05d, value > -1e2f)", True),
+        ("Reward(source == 'compliance_api', priority == \"hi\\u0067h\")", True),
     ],
 )
 def test_what_a_rule_may_ask(tmp_path: Path, when: str, fires: bool) -> None:
@@ -157,6 +179,35 @@ rules:
         (rule("Reward()", head=' agenda-group "later"'), "UnknownGroup", (1, 6), "later"),
         (rule("Reward()") + rule("Session()"), "DuplicateRule", (2, 6), "already"),
         ("// 空\n", "EmptyFile", (1, None), "no rule"),
+        (rule("not Reward($v: value) Reward(value == $v)"), "UnknownName", (1, 53), "`$v` is not bound"),
+        (rule("not $r: Reward() $r: Reward()"), "DuplicateName", (1, 32), "another name"),
+        (rule("$r: Reward($r: value)"), "DuplicateName", (1, 26), "another name"),
+        (rule("$r: Reward()", 'insert(new WovenReward(1, "x", $s.provenance));'), "UnknownName", None, "$s"),
+        (rule("$r: Reward()", 'insert(new WovenReward(1, "x", $r.value));'), "WrongType", None, "provenance"),
+        (rule("Reward()", 'insert(new WovenReward(1, ""));'), "MissingId", None, "no name"),
+        (rule("Reward()", 'insert(new WovenReward(1, "clip"));'), "ReservedId", None, "clip"),
+        (rule("Reward()", "insert(new Reward(1));"), "UnknownType", None, "WovenReward"),
+        (rule("Reward()", f"insert(new WovenReward({'9' * 400}));"), "BadNumber", None, "too large"),
+        (rule("Reward()", head=f" salience {'9' * 400}"), "BadNumber", (1, 19), "too large"),
+        (rule("Reward()", head=" salience 1, salience 2"), "SaidTwice", (1, 31), "one of the two"),
+        (rule("Reward()", head=" no-loop no-loop"), "SaidTwice", (1, 6), "one of the two"),
+        (rule("Reward()", head=" enabled false"), "DrlSyntax", (1, 10), "take it out"),
+        (rule("Reward(" + "(" * 31 + "true" + ")" * 31 + ")"), "TooDeep", (1, 51), "several rules"),
+        (rule("Reward(!!!!true)"), "DrlSyntax", (1, 23), "can't stand"),
+        (rule('Reward(source == "\\ud83d")'), "BadText", (1, 32), "half a character"),
+        (rule('Reward(source matches "\\d")'), "BadText", None, "written twice"),
+        (rule("Reward（value < 0)"), "DrlSyntax", (1, 21), "write `(`"),
+        (rule("Reward(value < 0，value > 1)"), "DrlSyntax", None, "write `,`"),
+        (rule("Reward(source == “x”)"), "DrlSyntax", None, 'write `"`'),
+        (rule("Reward(value > 0 && < 1)"), "DrlSyntax", (1, 35), "name the field at each"),
+        (rule("Reward() and Session()"), "DrlSyntax", None, "follow each other"),
+        (rule("Reward() or Session()"), "DrlSyntax", None, "make a rule of each choice"),
+        (rule("Reward() over window:time(30s)"), "DrlSyntax", None, "lateness"),
+        (rule("Reward()", "retract($r);"), "DrlSyntax", (1, 29), "don't go away"),
+        ("declare K a: int a: int end\n" + rule("Reward()"), "DuplicateName", (1, 18), "already"),
+        ("declare K kind: String end\n" + rule("Reward()"), "ReservedName", (1, 11), "otherwise"),
+        ("declare K a: int end\ndeclare K b: int end\n" + rule("Reward()"), "DuplicateType", (2, 9), "already: a"),
+        ("/* 没有完\n" + rule("Reward()"), "DrlSyntax", (1, 1), "close it with */"),
     ],
 )
 def test_what_is_not_read_is_refused_at_its_place(
@@ -180,12 +231,45 @@ def test_every_bad_rule_of_a_file_is_told(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_product_that_is_always_zero_is_warned_of(tmp_path: Path) -> None:
-    drl = rule('$r: Reward(source == "compliance_api", value == 0)', 'insert(new WovenReward($r.value * 5, "x"));')
-    rules = made(tmp_path, drl)
-    (warning,) = rules.warnings
-    assert (warning.code, warning.line) == ("ZeroTimes", 1)
-    assert not made(tmp_path, drl.replace("value == 0", "value < 0")).warnings
+@pytest.mark.parametrize(
+    ("when", "value", "warned"),
+    [
+        ('$r: Reward(source == "x", value == 0)', "$r.value * 5", True),
+        ("$r: Reward(value == 0)", "1 + 5 * ($r.value)", True),
+        ("$r: Reward($v: value == 0)", "$v * 5", True),
+        ("$r: Reward(0.0 == value && confidence > 0)", "-$r.confidence * $r.value", True),
+        ("$r: Reward(value < 0)", "$r.value * 5", False),
+        ("$r: Reward(value == 0)", "$r.value", False),
+        ("$r: Reward(value == 0)", "5 / $r.value", False),
+        ("$r: Reward(value == 0 || value < -1)", "$r.value * 5", False),
+        ("$r: Reward(!(value == 0))", "$r.value * 5", False),
+        ("$a: Reward(value == 0) $r: Reward(value < 0)", "$r.value * 5", False),
+        ("$r: Reward() not Reward($r.value == 0)", "$r.value * 5", False),
+    ],
+)
+def test_a_product_that_is_always_zero_is_warned_of(tmp_path: Path, when: str, value: str, warned: bool) -> None:
+    rules = made(tmp_path, "\n" + rule(when, f'insert(new WovenReward({value}, "x"));'))
+    assert [(each.code, each.line) for each in rules.warnings] == ([("ZeroTimes", 2)] if warned else [])
+
+
+def test_types_that_one_file_declares_are_known_in_all(tmp_path: Path) -> None:
+    types, rules = FACT.split("end\n", 1)
+    (tmp_path / "另一.drl").write_text(rules, encoding="utf-8")
+    both = made(tmp_path, types + "end\n", SOURCES + "groups: [facts, main]\n")
+    assert [each.id for each in both.rules] == ["escalated", "punished"]
+
+
+def test_what_drools_needs_declared_and_said_is_let_be(tmp_path: Path) -> None:
+    head = 'dialect "mvel"\nimport java.util.*;\ndeclare Reward\n  value: double\nend\n'
+    attributes = ' salience -5, agenda-group "MAIN", lock-on-active, dialect "java"'
+    (read,) = made(tmp_path, head + rule("Reward()", head=attributes)).rules
+    assert (read.salience, read.group) == (-5, "main")
+
+
+def test_names_that_two_facts_would_share_are_kept_apart(tmp_path: Path) -> None:
+    """A rule's hash covers its conditions by name: two of one name would hide one of them."""
+    (read,) = made(tmp_path, rule("$fact2: Reward(value < 0) Reward(value > 0) $fact3: Session() Session()")).rules
+    assert len({binding.name for binding in read.when}) == 4
 
 
 def test_names_in_quotes_and_comments_are_no_rules() -> None:
@@ -199,3 +283,16 @@ def test_names_in_quotes_and_comments_are_no_rules() -> None:
 def test_what_a_file_of_many_rules_costs_is_bounded(tmp_path: Path) -> None:
     many = "".join(rule(f"Reward(value < {n}.5)", f'insert(new WovenReward({n}, "r{n}"));') for n in range(50))
     assert len(made(tmp_path, many).rules) == 50
+
+
+def test_what_the_page_shows_is_so(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drl.md").read_text("utf-8")
+    first, facts = re.findall(r"^```drl\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    twin, groups, tests = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert made(tmp_path, first).hash == compile_rule_text(SOURCES + twin).hash
+    (tmp_path / "规则.test.yaml").write_text(tests, encoding="utf-8")
+    made(tmp_path, first + facts, SOURCES + groups)
+    (refused,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    bad = "\n" * 6 + "    System.exit(0);\nend"
+    (problem,) = read_drl('rule "x" when Reward() then' + bad, "规则.drl").problems
+    assert str(problem) in refused

@@ -64,6 +64,11 @@ def test_rules_that_pass_their_tests_are_loaded(folder: Path) -> None:
             7,
             "no source 没有 is declared",
         ),
+        (("not_fired: [规则七]", "not_fired: [规则八]"), 4, "`not_fired` names `规则八`, which there is none of"),
+        (("missing: []", "missing: [满意]"), 7, "did you mean `满意度`"),
+        (("value: -0.1,", "value: -1.1,"), 4, "-1.1 is out of the range of compliance_api, -1 to 1"),
+        (("value: -0.5,", "micro: -500001,"), 4, "micro is -500000, expected -500001"),
+        (("value: -0.5,", "value: null,"), 4, "value is -0.5, expected None"),
     ],
 )
 def test_rules_that_fail_a_test_are_not(folder: Path, change: tuple[str, str], line: int, said: str) -> None:
@@ -85,6 +90,17 @@ def test_rules_that_fail_a_test_are_not(folder: Path, change: tuple[str, str], l
         ("version: 1\ntests: [{name: a, signals: [{source: 满意度, value: x}], expect: {value: 1}}]", "WrongType"),
         ("version: 1\ntests: [{name: a, action: {tol: x}, expect: {value: 1}}]", "UnknownKey"),
         ("version: 1\ntests: [", "NotYaml"),
+        ("version: 1\ntests: [{name: a, expect: {}}]", "MissingExpect"),
+        ("version: 1\ntests: [{name: a, expect: {value: true}}]", "WrongType"),
+        ("version: 1\ntests: [{name: a, expect: {fired: [[投诉]]}}]", "WrongType"),
+        ("version: 1\ntests: [{name: a, state: [1], expect: {value: 1}}]", "WrongType"),
+        (
+            "version: 1\ntests: [{name: a, signals: [{source: 满意度, value: 1, refs: 3}], expect: {value: 1}}]",
+            "WrongType",
+        ),
+        ("version: 1\ntests: []", "EmptyFile"),
+        ("version: 2\ntests: [{name: a, expect: {unscored: true}}]", "WrongVersion"),
+        ("", "EmptyFile"),
     ],
 )
 def test_tests_that_cannot_be_read_are_problems(folder: Path, text: str, code: str) -> None:
@@ -92,6 +108,44 @@ def test_tests_that_cannot_be_read_are_problems(folder: Path, text: str, code: s
     with pytest.raises(RuleErrors) as raised:
         compile_rules(folder)
     assert code in [each.code for each in raised.value.problems], raised.value
+
+
+def test_tests_beside_a_file_are_those_of_its_name(folder: Path) -> None:
+    """Another file's tests are about another set."""
+    (folder / "别的.test.yaml").write_text(TESTS.replace("value: 0.5", "value: 0.4"), encoding="utf-8")
+    compile_rules(folder / "规则.yaml")
+    (folder / "规则.test.yaml").write_text(TESTS.replace("value: 0.5", "value: 0.4"), encoding="utf-8")
+    with pytest.raises(RuleErrors):
+        compile_rules(folder / "规则.yaml")
+
+
+def test_a_folder_that_is_exchanged_while_it_is_read_is_old_or_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rules` links to a folder, and is set to another one after the first file was read."""
+    hashes: list[str] = []
+    for number in (1, 2):
+        made = tmp_path / f"v{number}"
+        made.mkdir()
+        for name in ("甲", "乙"):
+            rule = f"{{id: {name}, when: {{r: {{signal: 'true'}}}}, then: {{add: 0.{number}}}}}"
+            head = "sources: {x: {range: [0, 1]}}\n" if name == "甲" else ""
+            (made / f"{name}.yaml").write_text(f"version: 1\n{head}rules: [{rule}]\n", encoding="utf-8")
+        hashes.append(compile_rules(made).hash)
+    link = tmp_path / "rules"
+    link.symlink_to(tmp_path / "v1")
+    read, read_bytes = [], Path.read_bytes
+
+    def slow(path: Path) -> bytes:
+        text = read_bytes(path)
+        read.append(path)
+        if len(read) == 1:
+            (tmp_path / "aside").symlink_to(tmp_path / "v2")
+            os.replace(tmp_path / "aside", link)
+        return text
+
+    monkeypatch.setattr(Path, "read_bytes", slow)
+    assert compile_rules(link).hash == hashes[1]
 
 
 def test_the_users_own_drl_files_belong_to_every_set(
@@ -196,6 +250,25 @@ def test_no_mixed_set_is_ever_seen(watched: Any) -> None:
     assert not failures, failures[0]
     assert seen <= known
     assert watched.weaver.rules.problems == ()
+
+
+def test_a_folder_that_goes_and_comes_back_is_still_watched(world: Any) -> None:
+    folder = world.folder / "规则"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(RULES, encoding="utf-8")
+    world.weaver.load_rules(folder)
+    watcher = RuleWatcher(world.weaver.rule_paths, world.weaver.reload_rules, 0.02)
+    watcher.start()
+    try:
+        folder.rename(world.folder / "fort")
+        until(lambda: world.weaver.rules.problems)
+        assert [each.code for each in world.weaver.rules.problems] == ["FileMissing"]
+        assert world.weaver.rules.hash == compile_rule_text(RULES).hash
+        folder.mkdir()
+        (folder / "a.yaml").write_text(RULES.replace("* 5", "* 4"), encoding="utf-8")
+        until(lambda: world.weaver.rules.hash == compile_rule_text(RULES.replace("* 5", "* 4")).hash)
+    finally:
+        background.wait_for(watcher.stop(), twin="watcher.stop")
 
 
 # -- differences -------------------------------------------------------------------------------------------------------

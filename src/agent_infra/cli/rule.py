@@ -14,7 +14,15 @@ from agent_infra.cli.common import HomeOption, JsonOption, print_json, reading
 from agent_infra.config import find_project
 from agent_infra.documents import seconds_of
 from agent_infra.errors import FileMissing, RequestInvalid, RuleErrors
-from agent_infra.rewards import RewardChange, RuleSet, compile_rules, micro_text, rule_differences, trial_files
+from agent_infra.rewards import (
+    USER_RULES,
+    RewardChange,
+    RuleSet,
+    compile_rules,
+    micro_text,
+    rule_differences,
+    trial_files,
+)
 
 rule_commands = typer.Typer(help="Rules: how signals become rewards.", no_args_is_help=True)
 PathArgument = Annotated[Path | None, typer.Argument(help="A rule file or a folder of them; the project's by default.")]
@@ -25,7 +33,7 @@ _AGO: Final = re.compile(r"last-(\d+)d")
 def check_rules(path: PathArgument = None, as_json: JsonOption = False) -> None:
     """Read rule files and run the tests beside them; every problem with its place, and exit status 1 if there is one."""
     try:
-        rules = compile_rules(_path(path))
+        rules = _rules(path)
     except RuleErrors as error:
         if as_json:
             print_json({"ok": False, "problems": [problem.as_dict() for problem in error.problems]})
@@ -44,7 +52,7 @@ def check_rules(path: PathArgument = None, as_json: JsonOption = False) -> None:
 @rule_commands.command("show")
 def show_rules(path: PathArgument = None) -> None:
     """What a rule set means, as JSON: what its hash covers."""
-    rules = compile_rules(_path(path))
+    rules = _rules(path)
     print_json({"hash": rules.hash, "files": list(rules.files), **rules.meaning})
 
 
@@ -53,7 +61,7 @@ def run_rule_tests(path: PathArgument = None) -> None:
     """Run the tests beside the rules (`*.test.yaml`); exit status 1 if one fails."""
     where = _path(path)
     files = trial_files(where)
-    compile_rules(where)
+    _rules(where)
     print(f"ok: {len(files)} file{'s' if len(files) != 1 else ''} of tests")
 
 
@@ -79,7 +87,7 @@ def try_rules(
     as_json: JsonOption = False,
 ) -> None:
     """Which rewards would change under a rule set, and by how much, before it comes into force. Nothing is kept."""
-    rules = compile_rules(_path(path))
+    rules = _rules(path)
     with reading(home) as infra:
         changes = infra.weaver.reweave(rules=rules, since=datetime.now(UTC) - timedelta(seconds=_seconds(on)))
     changed = sorted((each for each in changes if each.changes), key=_size, reverse=True)
@@ -115,6 +123,11 @@ def _seconds(text: str) -> float:
     if found is None:
         raise RequestInvalid(f"{text!r} is no stretch of time", mend="Write last-7d, 12h or 30m.")
     return found
+
+
+def _rules(path: Path | None) -> RuleSet:
+    """The set that would come into force: with the user's own `.drl` files. Raises FileMissing, RuleErrors."""
+    return compile_rules(_path(path), USER_RULES.expanduser())
 
 
 def _path(path: Path | None) -> Path:

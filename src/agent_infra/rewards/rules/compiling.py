@@ -25,6 +25,8 @@ USER_RULES: Final = Path("~/.reward_weaver/rules")
 _DRL: Final = ".drl"
 _TESTS: Final = (".test.yaml", ".test.yml")
 """How files end that hold tests of rules, not rules."""
+_READINGS: Final = 10
+"""How often files that change while they are read are read again."""
 _TOP: Final = ("version", "sources", "required", "window", "wait", "episode", "clip", "groups", "credit", "rules")
 _SOURCE: Final = ("range", "better", "weight", "lateness", "normal", "decay", "noise", "join", "ambiguous")
 
@@ -33,14 +35,51 @@ def compile_rules(path: str | Path, *beside: Path) -> RuleSet:
     """The rule set of a rule file, or of all rule files of a folder, with the `.drl` files of folders beside it. The tests
     that stand beside the rules are run. Raises FileMissing, RuleErrors.
     """
-    files = [*rule_files(path), *(file for folder in beside for file in drl_files(folder))]
-    problems: list[Problem] = []
-    rules = _compile(_texts(files, problems), problems)
+    pages = _read_settled(path, beside)
+    rules = _compile(pages.rules, list(pages.problems))
     failed: list[Problem] = []
-    failed += run_trials(read_trials(_texts(trial_files(path), failed), failed), rules)
+    failed += run_trials(read_trials(pages.trials, failed), rules)
     if failed:
         raise RuleErrors(failed)
     return rules
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """What the files of a set say: texts, each with its file; and which can't be read."""
+
+    rules: tuple[tuple[str, str | None], ...]
+    trials: tuple[tuple[str, str | None], ...]
+    problems: tuple[Problem, ...]
+
+
+def _read_settled(path: str | Path, beside: Sequence[Path]) -> _Pages:
+    """The files as they were at one moment: read until two readings are the same, so that files which are exchanged
+    meanwhile (a link to a folder that is set to another one) are never seen half old and half new.
+    """
+    last = _reading(path, beside)
+    for _ in range(_READINGS):
+        found = _reading(path, beside)
+        if found == last or (not isinstance(found, _Pages) and str(found) == str(last)):
+            if isinstance(found, _Pages):
+                return found
+            raise found
+        last = found
+    message = "the rule files changed whenever they were read"
+    raise RuleErrors([Problem("StillChanging", message, str(path), hint="load them when they are written")])
+
+
+def _reading(path: str | Path, beside: Sequence[Path]) -> _Pages | FileMissing | RuleErrors:
+    """One reading of all files, or why there is none: a file may be gone by the time that it is opened."""
+    problems: list[Problem] = []
+    try:
+        rules = _texts([*rule_files(path), *(file for folder in beside for file in drl_files(folder))], problems)
+        return _Pages(tuple(rules), tuple(_texts(trial_files(path), problems)), tuple(problems))
+    except (FileMissing, RuleErrors) as error:
+        return error
+    except OSError as error:
+        message = f"this can't be read: {error.strerror or error}"
+        return RuleErrors([Problem("Unreadable", message, str(error.filename or path), hint="see to its permissions")])
 
 
 def _texts(files: Iterable[Path], problems: list[Problem]) -> list[tuple[str, str | None]]:
@@ -59,9 +98,11 @@ def drl_files(folder: Path) -> list[Path]:
 
 
 def trial_files(path: str | Path) -> list[Path]:
-    """The files of tests beside a rule file, or in a folder of rules, by name."""
-    folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    return sorted(file for file in folder.iterdir() if file.name.endswith(_TESTS) and not file.name.startswith("."))
+    """The files of tests beside the rules, by name: of a folder all, of `rules.yaml` only `rules.test.yaml`."""
+    path = Path(path)
+    if not path.is_dir():
+        return [file for ending in _TESTS if (file := path.with_name(path.stem + ending)).is_file()]
+    return sorted(file for file in path.iterdir() if file.name.endswith(_TESTS) and not file.name.startswith("."))
 
 
 def compile_rule_text(text: str, file: str | None = None) -> RuleSet:
@@ -117,9 +158,11 @@ class _Gathered:
 
 def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -> RuleSet:
     gathered = _Gathered(problems)
+    drl = [(text, file) for text, file in texts if file is not None and file.endswith(_DRL)]
+    if drl:
+        _read_drl_files(drl, gathered)
     for text, file in texts:
-        if file is not None and file.endswith(_DRL):
-            _read_drl_file(text, file, gathered)
+        if (text, file) in drl:
             continue
         documents, unreadable = survey_documents(text, file)
         problems += unreadable
@@ -150,10 +193,10 @@ def _compile(texts: Sequence[tuple[str, str | None]], problems: list[Problem]) -
     )
 
 
-def _read_drl_file(text: str, file: str, gathered: _Gathered) -> None:
-    from agent_infra.rewards.rules.drl import read_drl  # a parser generator: for those who have such files
+def _read_drl_files(texts: Sequence[tuple[str, str | None]], gathered: _Gathered) -> None:
+    from agent_infra.rewards.rules.drl import read_drl_files  # a parser generator: for those who have such files
 
-    found = read_drl(text, file)
+    found = read_drl_files(texts)
     gathered.problems += found.problems
     gathered.warnings += found.warnings
     for rule in found.rules:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from agent_infra.clock import MICROS
 from agent_infra.content import JsonValue, fingerprint
-from agent_infra.documents import Fields, survey_documents
+from agent_infra.documents import Fields, did_you_mean, survey_documents
 from agent_infra.errors import Problem
 from agent_infra.rewards.rules.model import FIELDS, Fact, RuleSet
 from agent_infra.rewards.signals import Event, KeptSignal
@@ -20,7 +20,9 @@ from agent_infra.rewards.weaving.matching import Facts
 
 _TEST: Final = ("name", "signals", "session", "action", "conditions", "evidence", "prompt_rules", "state", "expect")
 _SIGNAL: Final = ("source", "value", "at", "confidence", "priority", "key", "refs", "unscored")
-_EXPECT: Final = ("value", "unscored", "fired", "not_fired", "missing", "flags")
+_EXPECT: Final = ("value", "micro", "unscored", "fired", "not_fired", "missing", "flags")
+_LISTS: Final = ("fired", "not_fired", "missing", "flags")
+_BEGINNING: Final = "it begins with `version: 1` and `tests:`"
 _EVENT: Final = Event("event", "session", 0)
 
 
@@ -31,18 +33,34 @@ class Trial:
     name: str
     signals: tuple[KeptSignal, ...]
     facts: Facts
-    expect: Mapping[str, JsonValue]
+    expect: Mapping[str, Any]
     spot: Problem
 
     def run(self, rules: RuleSet) -> Problem | None:
         """What is not as expected; None if all is."""
-        undeclared = sorted({signal.source for signal in self.signals} - set(rules.sources))
-        if undeclared:
-            return self._failed(f"no source {', '.join(undeclared)} is declared")
+        amiss = self._amiss(rules)
+        if amiss is not None:
+            return self._failed(amiss)
         got = _got(conclude(self.signals, rules, self.facts, _EVENT))
         wrong = [name for name, wanted in self.expect.items() if not _fits(name, wanted, got)]
         told = [f"{name} is {got[name]!r}, expected {self.expect[name]!r}" for name in wrong]
         return self._failed("; ".join(told)) if told else None
+
+    def _amiss(self, rules: RuleSet) -> str | None:
+        """What keeps the test from saying anything: it would pass, or fail, for another reason than it means."""
+        for signal in self.signals:
+            terms = rules.sources.get(signal.source)
+            if terms is None:
+                return f"no source {signal.source} is declared"
+            if signal.value is not None and not terms.low <= signal.value <= terms.high:
+                return f"{signal.value:g} is out of the range of {signal.source}, {terms.low:g} to {terms.high:g}"
+        known = {rule.id for rule in rules.rules}
+        for name, names in (("fired", known), ("not_fired", known), ("missing", set(rules.sources))):
+            unknown = sorted(set(self.expect.get(name, ())) - names)
+            if unknown:
+                told = ", ".join(f"`{each}`" for each in unknown)
+                return f"`{name}` names {told}, which there is none of: {did_you_mean(unknown[0], sorted(names))}"
+        return None
 
     def _failed(self, why: str) -> Problem:
         message = f"the rules fail the test `{self.name}`: {why}"
@@ -58,10 +76,16 @@ def read_trials(texts: Iterable[tuple[str, str | None]], problems: list[Problem]
     for text, file in texts:
         documents, unreadable = survey_documents(text, file)
         problems += unreadable
+        if not documents and not unreadable:
+            problems.append(Problem("EmptyFile", "the file is empty", file, 1, hint=_BEGINNING))
         for document in documents:
             read = Fields(document, problems)
             if read.mapping(known=("version", "tests")) is None:
                 continue
+            if read.get("version") != 1 or isinstance(read.get("version"), bool):
+                read.report("WrongVersion", "this is not a file of tests of version 1", hint=_BEGINNING)
+            if not read.sequence("tests") and (not read.has("tests") or read.get("tests") == []):
+                read.report("EmptyFile", "the file holds no test", hint=_BEGINNING)
             for index in range(len(read.sequence("tests"))):
                 trial = _read(read, index)
                 if trial is not None:
@@ -82,7 +106,7 @@ def _read(read: Fields, index: int) -> Trial | None:
     if not read.has(*path, "expect"):
         read.report("MissingExpect", "a test says what it expects", *path, hint="add expect: {value: -0.5}")
         return None
-    expect = read.mapping(*path, "expect", known=_EXPECT) or {}
+    expect = _expect(read, *path, "expect")
     name = read.text(*path, "name") if read.has(*path, "name") else f"test {index + 1}"
     signals = [_signal(read, *path, "signals", place) for place in range(len(read.sequence(*path, "signals")))]
     facts = _facts(read, *path)
@@ -90,6 +114,21 @@ def _read(read: Fields, index: int) -> Trial | None:
         return None
     kept = tuple(signal for signal in signals if signal is not None)
     return Trial(name, kept, facts, expect, read.document.problem("", "", *path))
+
+
+def _expect(read: Fields, *path: str | int) -> dict[str, Any]:
+    said = read.mapping(*path, known=_EXPECT)
+    if said is not None and not said:
+        read.report("MissingExpect", "`expect` is empty", *path, hint=f"say one of {', '.join(_EXPECT)}")
+    found: dict[str, Any] = {}
+    for name, value in (said or {}).items():
+        if name in _LISTS:
+            found[name] = list(read.texts(*path, name)) if value != [] else []
+        elif value is None or (name == "unscored" and value is True):
+            found[name] = value
+        else:
+            found[name] = read.text(*path, name) if name == "unscored" else read.number(*path, name)
+    return found
 
 
 def _signal(read: Fields, *path: str | int) -> KeptSignal | None:
@@ -104,11 +143,13 @@ def _signal(read: Fields, *path: str | int) -> KeptSignal | None:
     if source is None or confidence is None or at is None:
         return None
     moment = round(at * MICROS)
-    further: dict[str, Any] = {name: said.get(name) for name in ("priority", "refs")}
-    key = str(said.get("key", ""))
+    priority, key = (read.text(*path, name) if said.get(name) is not None else None for name in ("priority", "key"))
+    refs = None
+    if said.get("refs") is not None:
+        refs = {kind: read.text(*path, "refs", kind) or "" for kind in read.mapping(*path, "refs") or ()}
     return KeptSignal(
         fingerprint(list(path)), source, value, _EVENT.id, _EVENT.session_id, moment, moment, confidence,
-        unscored=unscored, key=key, **further,
+        unscored=unscored, priority=priority, key=key or "", refs=refs,
     )  # fmt: skip
 
 
@@ -121,13 +162,14 @@ def _facts(read: Fields, *path: str | int) -> Facts:
         return [row(kind, name, place) for place in range(len(read.sequence(*path, name)))]
 
     session = row("session", "session") if read.has(*path, "session") else dict.fromkeys(FIELDS["session"])
+    state = read.mapping(*path, "state", known=("nodes",)) if read.has(*path, "state") else None
     return Facts(
         session=session | {"id": _EVENT.session_id, "event_id": _EVENT.id},
         action=row("action", "action") if read.has(*path, "action") else None,
         conditions=rows("condition", "conditions"),
         evidence=row("evidence", "evidence") if read.has(*path, "evidence") else None,
         prompt_rules=rows("prompt_rule", "prompt_rules"),
-        state=cast("dict[str, JsonValue]", read.get(*path, "state") or {}),
+        state=state or {},
     )
 
 
@@ -135,6 +177,7 @@ def _got(conclusion: Conclusion) -> dict[str, Any]:
     fired = sorted({each.rule for each in conclusion.fired})
     return {
         "value": None if conclusion.micro is None else conclusion.micro / MICRO,
+        "micro": conclusion.micro,
         "unscored": conclusion.reason.code if conclusion.reason is not None else None,
         "fired": fired,
         "not_fired": fired,
@@ -143,15 +186,19 @@ def _got(conclusion: Conclusion) -> dict[str, Any]:
     }
 
 
-def _fits(name: str, wanted: JsonValue, got: Mapping[str, Any]) -> bool:
+def _fits(name: str, wanted: Any, got: Mapping[str, Any]) -> bool:
     found = got[name]
-    if name == "value":
-        return found is not None and isinstance(wanted, int | float) and round(wanted * MICRO) == round(found * MICRO)
-    listed = wanted if isinstance(wanted, list) else [wanted]
-    if name == "fired":
-        return set(listed) <= set(found)
-    if name == "not_fired":
-        return not set(listed) & set(found)
-    if name == "unscored":
-        return wanted == found or (wanted is True and found is not None)
-    return sorted(map(str, listed)) == sorted(map(str, found))
+    match name:
+        case "value":
+            same = found is not None and wanted is not None and round(wanted * MICRO) == round(found * MICRO)
+            return same or found is wanted is None
+        case "fired":
+            return set(wanted) <= set(found)
+        case "not_fired":
+            return not set(wanted) & set(found)
+        case "unscored":
+            return wanted == found or (wanted is True and found is not None)
+        case "micro":
+            return wanted == found
+        case _:
+            return sorted(wanted) == sorted(found)

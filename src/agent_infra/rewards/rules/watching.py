@@ -57,12 +57,22 @@ class RuleWatcher:
             last = now
 
     def _look(self) -> Seen:
+        """What is there now; what is not, or can't be looked at, is left out."""
         found: list[tuple[str, int, int, int]] = []
         for path in self._paths():
-            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            for file in _files(path):
                 try:
                     stat = file.stat()
                 except OSError:
                     continue
                 found.append((str(file), stat.st_mtime_ns, stat.st_size, stat.st_ino))
         return tuple(found)
+
+
+def _files(path: Path) -> list[Path]:
+    try:
+        return sorted(path.iterdir())
+    except NotADirectoryError:
+        return [path]
+    except OSError:
+        return []

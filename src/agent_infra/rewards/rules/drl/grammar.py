@@ -8,27 +8,29 @@ from functools import lru_cache
 from typing import Final, cast
 
 from lark import Lark, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedInput, UnexpectedToken
 from lark.lexer import Token
 
 from agent_infra.errors import Problem
+from agent_infra.rewards.rules.drl.advice import advice
 
 _GRAMMAR: Final = r"""
-start: (package | import | declare | rule)*
+start: (package | import | dialect | declare | rule)*
 
 package: "package" qualified ";"?
 import: "import" qualified ".*"? ";"?
+dialect: "dialect" STRING ";"?
 qualified: NAME ("." NAME)*
 
 declare: "declare" NAME field* "end"
 field: NAME ":" qualified ";"?
 
-rule: "rule" (STRING | NAME) attribute* "when" pattern* "then" insert* "end"
+rule: "rule" (STRING | NAME) (attribute ","?)* "when" pattern* "then" insert* "end"
 ?attribute: "salience" number -> salience
-    | "agenda-group" STRING -> group
-    | "no-loop" ("true" | "false")? -> ignored
-    | "lock-on-active" ("true" | "false")? -> ignored
-    | "dialect" STRING -> ignored
+    | "agenda-group" STRING -> agenda_group
+    | "no-loop" BOOLEAN? -> no_loop
+    | "lock-on-active" BOOLEAN? -> lock_on_active
+    | "dialect" STRING -> dialect
 
 ?pattern: each ";"? | "not" plain ";"? -> absent | "exists" plain ";"? -> present
 each: (VARIABLE ":")? NAME "(" constraints? ")"
@@ -38,11 +40,13 @@ constraints: constraint ("," constraint)*
 ?constraint: or_ | VARIABLE ":" comparison -> binds
 ?or_: and_ ("||" and_)* -> any
 ?and_: unary ("&&" unary)* -> all
-?unary: "!" unary -> negated | comparison
+?unary: "!" atom -> negated | comparison
 ?comparison: sum
     | sum OPERATOR sum -> compares
     | sum "in" list -> among
     | sum "not" "in" list -> not_among
+    | sum "memberOf" sum -> member
+    | sum "not" "memberOf" sum -> not_member
     | sum "matches" STRING -> matches
     | sum "not" "matches" STRING -> not_matches
     | sum "contains" sum -> contains
@@ -63,7 +67,7 @@ NULL.2: /null\b/
 OPERATOR: "==" | "!=" | "<=" | ">=" | "<" | ">"
 PLUS: "+" | "-"
 TIMES: "*" | "/"
-NUMBER: /\d+(\.\d+)?/
+NUMBER: /\d+(\.\d+)?([eE][-+]?\d+)?([fFdDlLB]\b)?/
 STRING: /"(\\.|[^"\\\n])*"/ | /'(\\.|[^'\\\n])*'/
 VARIABLE: /\$\w+/
 NAME: /[^\W\d]\w*/
@@ -72,10 +76,11 @@ COMMENT: /\/\/[^\n]*/ | /\/\*(.|\n)*?\*\// | /#[^\n]*/
 %ignore WS
 %ignore COMMENT
 """
+DEEPEST: Final = 30
+"""The most brackets inside each other."""
 _TOKENS = re.compile(
-    r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/|#[^\n]*|\b(?:rule|declare|end)\b""", re.DOTALL
+    r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/|#[^\n]*|[()]|\b(?:rule|declare|end)\b""", re.DOTALL
 )
-_KNOWN: Final = 'insert(new WovenReward(value, "id")); and insert(new Fact(…)); are all that can stand behind `then`'
 
 
 @lru_cache(maxsize=1)
@@ -88,12 +93,28 @@ def parse(text: str, file: str | None, problems: list[Problem]) -> Iterator[Tree
     lines = text.split("\n")
     for start, unit in _units(text):
         offset = text.count("\n", 0, start)
+        deep = _too_deep(unit)
+        if deep is not None:
+            message, hint = f"more than {DEEPEST} brackets are inside each other", "make several rules of it"
+            line, column = offset + unit.count("\n", 0, deep) + 1, deep - unit.rfind("\n", 0, deep)
+            problems.append(Problem("TooDeep", message, file, line, column, hint, lines[line - 1]))
+            continue
         try:
             tree = _parser().parse("\n" * offset + unit)  # pyright: ignore[reportUnknownMemberType]
         except UnexpectedInput as error:
             problems.append(_problem(error, file, lines))
             continue
         yield from (child for child in tree.children if isinstance(child, Tree))
+
+
+def _too_deep(text: str) -> int | None:
+    """Where brackets are nested too deeply for what walks the tree."""
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        depth = max(depth + {"(": 1, ")": -1}.get(token[0], 0), 0)
+        if depth > DEEPEST:
+            return token.start()
+    return None
 
 
 def _units(text: str) -> Iterator[tuple[int, str]]:
@@ -118,18 +139,13 @@ def _begins_line(text: str, at: int) -> bool:
 
 def _problem(error: UnexpectedInput, file: str | None, lines: list[str]) -> Problem:
     line, column = max(error.line, 1), max(error.column, 1)
-    hint = 'write a rule as in: rule "…" when $r: Reward(value < 0) then insert(new WovenReward(…)); end'
     if isinstance(error, UnexpectedToken):
         token = cast("Token", error.token)  # pyright: ignore[reportUnknownMemberType]
         if token.type == "$END":
-            line, column = len(lines), len(lines[-1]) + 1
             message, hint = "the rule doesn't end", "close it with `end`"
-        else:
-            message = f"`{token}` can't stand here"
-            hint = _KNOWN if "INSERT" in error.accepts else hint
-    elif isinstance(error, UnexpectedCharacters):
-        message = f"`{lines[line - 1][column - 1 : column]}` can't stand here"
+            return Problem("DrlSyntax", message, file, len(lines), len(lines[-1]) + 1, hint, lines[-1])
+        said, consequence = str(token), "INSERT" in error.accepts
     else:
-        message = "this can't be read"
-    source = lines[line - 1] if line <= len(lines) else None
-    return Problem("DrlSyntax", message, file, line, column, hint, source)
+        said, consequence = lines[line - 1][column - 1 : column], False
+    hint = advice(lines[line - 1], column, consequence)
+    return Problem("DrlSyntax", f"`{said}` can't stand here", file, line, column, hint, lines[line - 1])
