@@ -119,6 +119,7 @@ class BlobStore:
                 target.write(chunk)
             cid = cid_of_digest(digest.digest())
             new = not self._expect_use(cid)
+            self._store.write([(keys.loosened(cid), b"")])
             size = target.tell()
             _into_place(target, self._file(self._folder, cid))
             if not new:
@@ -137,9 +138,11 @@ class BlobStore:
                 self._store.write(users)
             return
         with self._reserved(len(content)):
+            unused: Write = (keys.loosened(cid), b"")
             if self._folder is None or len(content) <= SMALL:
-                self._store.write([(keys.block(cid), content), *users])
+                self._store.write([(keys.block(cid), content), unused, *users])
                 return
+            self._store.write([unused])
             with _aside(self._folder) as target:
                 target.write(content)
                 _into_place(target, self._file(self._folder, cid))
@@ -257,12 +260,13 @@ class BlobStore:
         if path is not None and path.is_file():
             size = path.stat().st_size
             path.unlink()
+            self._store.write([(keys.loosened(cid), None)])
         else:
             content = self._store.get(keys.block(cid)) if is_cid(cid) else None
             if content is None:
                 return 0
             size = len(content)
-            self._store.write([(keys.block(cid), None)])
+            self._store.write([(keys.block(cid), None), (keys.loosened(cid), None)])
         self._give_back(size)
         return size
 

@@ -85,7 +85,8 @@ def _candidates(view: View, query: Query, after: bytes | None) -> tuple[str, Ite
     lifecycle = query.lifecycle
     type = query.type if query.type is not None or query.schema is None else query.schema.partition("@")[0]
     if query.key is not None:
-        return "key", _keyed(view, query.key, after, query.since)
+        newest = 1 if lifecycle == "active" else None  # a key's older nodes were all superseded
+        return "key", _keyed(view, query.key, after, query.since, newest)
     for name, kind, value in (
         ("tool", keys.BY_TOOL, query.tool),
         ("type", keys.BY_TYPE, type),
@@ -96,8 +97,8 @@ def _candidates(view: View, query: Query, after: bytes | None) -> tuple[str, Ite
     return "time", view.by_time(since=query.since, after=after, lifecycle=lifecycle)
 
 
-def _keyed(view: View, key: str, after: bytes | None, since: int | None) -> Iterator[Node]:
-    for node, place in view.all_keyed(key):
+def _keyed(view: View, key: str, after: bytes | None, since: int | None, newest: int | None) -> Iterator[Node]:
+    for node, place in islice(view.all_keyed(key), newest):
         if since is not None and node.created < since:
             return
         if after is None or place > after:

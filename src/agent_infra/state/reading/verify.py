@@ -76,9 +76,15 @@ class _Check:
                 self.problems.append(f"{name}: node {ulid_text(ulid)} {problem}")
         rows = [(key, what) for key, what in self._rows(br, step, content)]
         found = self._engine.store.get_many([key for key, _ in rows])
-        self.problems += [
-            f"{name}: {what} is missing" for (_, what), value in zip(rows, found, strict=True) if value is None
-        ]
+        missing = [key for (key, _), value in zip(rows, found, strict=True) if value is None]
+        if missing:  # a node may have been erased or collected since its rows were listed: look at what is there now
+            still = dict(self._rows(br, step, content))
+            found = self._engine.store.get_many(missing)
+            self.problems += [
+                f"{name}: {still[key]} is missing"
+                for key, value in zip(missing, found, strict=True)
+                if value is None and key in still
+            ]
 
     def _node_problem(self, ulid: bytes, digest: bytes, place: tuple[int, int, int, int]) -> str | None:
         row = self._engine.store.get(keys.node(ulid))

@@ -165,6 +165,8 @@ class View:
         """Nodes by type, tool or owner, newest first; from `since` on, behind the position `after`."""
         prefixes = [(keys.index_prefix(br, kind, value), last) for br, last in self._lineage]
         for ulid, dead, row in self._alive(prefixes, since, after):
+            if dead and lifecycle == "active":
+                continue
             stored = row or self._store.get(keys.node(ulid))
             if stored is None or records.is_stub(stored):
                 continue

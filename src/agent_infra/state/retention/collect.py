@@ -63,22 +63,24 @@ class Collector:
         self._session = session
         self._head = engine.head(session)
         self._lineage = engine.lineage(self._head.branch, self._head.step)
-        self._left = limit
+        self._limit = self._left = limit
         self._more = False
         self._versions = 0
         self._removal = Removal(engine, blobs)
         self._blobs = blobs
 
     def run(self, policy: Retention) -> Collected:
-        """Apply a policy to the session."""
+        """Apply a policy to the session. Each kind of work has a limit of its own: under steady writing, what comes new
+        must not keep the pass from what is to be collected.
+        """
         if policy.limits_line and self._lineage:
             self._let_go_before(self._first_wanted(policy))
         if policy.abandoned_after is not None:
             self._cut_abandoned(round(policy.abandoned_after * MICROS))
-        if not self._more:
-            self._queue_deaths()
-        if not self._more:
-            self._collect_doomed()
+        self._left = self._limit
+        self._queue_deaths()
+        self._left = self._limit
+        self._collect_doomed()
         self._removal.sweep_blobs()
         freed = self._removal
         return Collected(self._versions, freed.nodes, freed.blobs, freed.bytes, self._more)
@@ -232,6 +234,11 @@ class Collector:
                 break
             rows += [(prefix + key[-16:], b""), (key, None)]
         if rows or done != before:
+            fresh = [key[len(prefix) :] for key, value in rows if value is not None]
+            if (
+                fresh and done.cursor
+            ):  # collecting goes on where it stopped: what is queued before that must not be missed
+                done = Progress(done.branch, done.step, min(done.cursor, *fresh))
             self._engine.store.write([*rows, (prefix, records.pack(done))])
 
     def _first_readable(self) -> tuple[int, int] | None:

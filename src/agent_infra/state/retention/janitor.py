@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from agent_infra.errors import AgentInfraError, LockTimeout
+from agent_infra.errors import AgentInfraError, HomeClosed, LockTimeout
 from agent_infra.observability import get_logger
 from agent_infra.state.model import LEDGER
 from agent_infra.state.retention.collect import Collected
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 LIMIT: Final = 200
 """Nodes and versions that one pass over one session looks at."""
+SOON: Final = 0.2
+"""Seconds until the next round where there is more to do."""
 _log = get_logger(__name__)
 
 
 def collect_all(engine: StateEngine, policy: Retention, *, limit: int, timeout: float) -> Collected:
-    """One pass over every session and ledger; a session that stays locked for `timeout` seconds is left out."""
+    """One pass over every session and ledger. A session that stays locked for `timeout` seconds is left out, and so is one
+    that is damaged or whose content can't be removed: that is told, and stops none of the others.
+    """
     total = Collected()
     for session in engine.all_sessions():
         if session.startswith("_") and not session.endswith(LEDGER):
@@ -33,6 +37,10 @@ def collect_all(engine: StateEngine, policy: Retention, *, limit: int, timeout: 
                 total += engine.collect(session, policy, limit)
         except LockTimeout:
             total += Collected(more=True)
+        except HomeClosed:
+            raise
+        except (AgentInfraError, OSError) as error:
+            _log.error("retention_failed", session=session, error=f"{type(error).__name__}: {error}")
     return total
 
 
@@ -57,11 +65,11 @@ class Janitor:
         self._thread.join()
 
     def _work(self) -> None:
-        while not self._ended.wait(self._seconds):
+        while not self._ended.wait(min(SOON, self._seconds) if self.last.more else self._seconds):
             try:
                 self.last = collect_all(self._engine, self._policy, limit=LIMIT, timeout=0.05)
-            except AgentInfraError as error:
-                _log.error("retention_failed", error=error.as_dict())
+            except Exception as error:  # noqa: BLE001  (the thread must live as long as the home does)
+                _log.error("retention_failed", error=f"{type(error).__name__}: {error}")
                 continue
             if self.last.versions or self.last.nodes:
                 _log.info("retention", freed=str(self.last))
