@@ -13,6 +13,7 @@ import pytest
 from agent_infra import Infra, background
 from agent_infra.errors import RuleErrors
 from agent_infra.rewards import RuleWatcher, Signal, compile_rule_text, compile_rules, rule_differences
+from agent_infra.rewards.rules.compiled import compiled
 
 RULES = """
 version: 1
@@ -243,13 +244,27 @@ def test_no_mixed_set_is_ever_seen(watched: Any) -> None:
             os.replace(aside, path)
         time.sleep(0.005 * (number % 7))
     path.write_text(texts[0], encoding="utf-8")
-    until(lambda: watched.weaver.rules.hash == compile_rule_text(texts[0]).hash)
+    good = compile_rule_text(texts[0]).hash
+    until(lambda: watched.weaver.rules.hash == good and not watched.weaver.rules.problems)
     stop.set()
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
     assert seen <= known
-    assert watched.weaver.rules.problems == ()
+
+
+def test_a_set_that_is_loaded_again_compiles_what_is_new(folder: Path) -> None:
+    drl = 'rule "甲" when $r: Reward(value < -0.25) then insert(new WovenReward($r.value * 2)); end\n'
+    (folder / "规则.drl").write_text(drl, encoding="utf-8")
+    before = compile_rules(folder)
+    known = compiled.cache_info().misses
+    again = compile_rules(folder)
+    assert again.hash == before.hash
+    assert compiled.cache_info().misses == known
+    (folder / "规则.drl").write_text("\n\n" + drl.replace("* 2", "* 3.0625"), encoding="utf-8")
+    (rule,) = [each for each in compile_rules(folder).rules if each.id == "甲"]
+    assert compiled.cache_info().misses == known + 1
+    assert rule.place.endswith("规则.drl:3")
 
 
 def test_a_folder_that_goes_and_comes_back_is_still_watched(world: Any) -> None:

@@ -10,6 +10,7 @@ from agent_infra.content import JsonValue
 from agent_infra.documents import Fields, did_you_mean
 from agent_infra.errors import ExpressionError, Problem
 from agent_infra.expressions import Expression, compile_expression, problems_at
+from agent_infra.rewards.rules.compiled import compiled, source_of
 from agent_infra.rewards.rules.model import (
     CLIP_RULE,
     FIELDS,
@@ -118,7 +119,7 @@ def make_binding(
     condition = _expression(fields, {**bound, name: plain}, True, *path)
     if condition is None:
         return None
-    source = condition.demands((name, "source")) if fact == "signal" else None
+    source = source_of(condition, name) if fact == "signal" else None
     return Binding(name, fact, condition, quantifier, kind, source, spot_of(fields, *path))
 
 
@@ -192,7 +193,7 @@ def _expression(fields: Fields, bound: Mapping[str, Binding], boolean: bool, *pa
         fields.report("WrongType", message, *path, hint="write it as a text in quotes")
         return None
     try:
-        expression = compile_expression(source, [*bound, "state"], boolean=boolean)
+        expression = compiled(source, tuple(bound), boolean)
     except ExpressionError as error:
         fields.problems += problems_at(error, fields.document, *path)
         return None

@@ -88,8 +88,16 @@ def _parser() -> Lark:
     return Lark(_GRAMMAR, parser="lalr", propagate_positions=True, maybe_placeholders=False)
 
 
-def parse(text: str, file: str | None, problems: list[Problem]) -> Iterator[Tree[Token]]:
-    """The trees of a file's rules and declarations, in their order; what can't be read is a problem."""
+@lru_cache(maxsize=1024)
+def _tree(unit: str) -> Tree[Token]:
+    """The tree of a unit; of one that was parsed before, the same. Raises UnexpectedInput."""
+    return _parser().parse(unit)  # pyright: ignore[reportUnknownMemberType]
+
+
+def parse(text: str, file: str | None, problems: list[Problem]) -> Iterator[tuple[int, Tree[Token]]]:
+    """The trees of a file's rules and declarations, in their order, each with the number of lines before those that its
+    tokens count from; what can't be read is a problem.
+    """
     lines = text.split("\n")
     for start, unit in _units(text):
         offset = text.count("\n", 0, start)
@@ -100,11 +108,11 @@ def parse(text: str, file: str | None, problems: list[Problem]) -> Iterator[Tree
             problems.append(Problem("TooDeep", message, file, line, column, hint, lines[line - 1]))
             continue
         try:
-            tree = _parser().parse("\n" * offset + unit)  # pyright: ignore[reportUnknownMemberType]
+            tree = _tree(unit)
         except UnexpectedInput as error:
-            problems.append(_problem(error, file, lines))
+            problems.append(_problem(error, file, lines, offset))
             continue
-        yield from (child for child in tree.children if isinstance(child, Tree))
+        yield from ((offset, child) for child in tree.children if isinstance(child, Tree))
 
 
 def _too_deep(text: str) -> int | None:
@@ -137,8 +145,8 @@ def _begins_line(text: str, at: int) -> bool:
     return not text[text.rfind("\n", 0, at) + 1 : at].strip()
 
 
-def _problem(error: UnexpectedInput, file: str | None, lines: list[str]) -> Problem:
-    line, column = max(error.line, 1), max(error.column, 1)
+def _problem(error: UnexpectedInput, file: str | None, lines: list[str], offset: int) -> Problem:
+    line, column = max(error.line, 1) + offset, max(error.column, 1)
     if isinstance(error, UnexpectedToken):
         token = cast("Token", error.token)  # pyright: ignore[reportUnknownMemberType]
         if token.type == "$END":

@@ -45,14 +45,15 @@ def read_drl_files(texts: Iterable[tuple[str, str | None]]) -> Drl:
     declared: dict[str, list[str]] = {}
     rules: list[tuple[Page, Tree[Token]]] = []
     for text, file in texts:
-        page = Page(file, text.split("\n"), declared)
-        before = len(found.problems)
-        trees = [tree for tree in parse(text, file, found.problems) if tree.data in ("declare", "rule")]
-        for tree in trees:
+        lines, before, empty = text.split("\n"), len(found.problems), True
+        for offset, tree in parse(text, file, found.problems):
+            page = Page(file, lines, declared, offset)
             if tree.data == "declare":
                 _declare(tree, page, found.problems)
-        rules += [(page, tree) for tree in trees if tree.data == "rule"]
-        if not trees and len(found.problems) == before:
+            elif tree.data == "rule":
+                rules.append((page, tree))
+            empty = empty and tree.data not in ("declare", "rule")
+        if empty and len(found.problems) == before:
             found.problems.append(Problem("EmptyFile", "the file holds no rule", file, 1))
     for page, tree in rules:
         rule = read_one(tree, page, found.problems, found.warnings)

@@ -14,7 +14,8 @@ from lark.lexer import Token
 from agent_infra.content import JsonValue
 from agent_infra.documents import did_you_mean
 from agent_infra.errors import ExpressionError, Problem
-from agent_infra.expressions import Expression, compile_expression, faults_of
+from agent_infra.expressions import Expression, faults_of
+from agent_infra.rewards.rules.compiled import compiled, source_of
 from agent_infra.rewards.rules.drl.advice import INSTEAD
 from agent_infra.rewards.rules.drl.expressions import Scope, always_zero, bare, in_brackets, operand, to_cel, zeroed
 from agent_infra.rewards.rules.drl.texts import number_of, text_of
@@ -49,16 +50,21 @@ _COMPARISONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The file that a rule stands in, and the types that the set declares: their fields in order."""
+    """The file that a rule stands in, and the types that the set declares: their fields in order.
+
+    before  lines of the file before those that tokens count from
+    """
 
     file: str | None
     lines: list[str]
     declared: dict[str, list[str]]
+    before: int = 0
 
     def problem(self, part: Part, code: str, message: str, hint: str | None = None) -> Problem:
         """A problem at a part."""
         token = _first_token(part)
         line = (token.line if token is not None else cast("Tree[Token]", part).meta.line) or 1
+        line += self.before
         column = token.column if token is not None else cast("Tree[Token]", part).meta.column
         return Problem(code, message, self.file, line, column, hint, self.lines[line - 1])
 
@@ -156,7 +162,7 @@ class _Reader:
             self._kinds = kinds
             if variable is not None:
                 self._scope.facts[str(variable)] = own
-        source = condition.demands((own[0], "source")) if fact == "signal" else None
+        source = source_of(condition, own[0]) if fact == "signal" else None
         return Binding(own[0], fact, condition, quantifier, kind, source, self._page.problem(body, "", ""))
 
     def _constraint(self, each: Part, scope: Scope) -> list[str]:
@@ -261,7 +267,7 @@ class _Reader:
     def _compile(self, part: Part, text: str, kinds: Mapping[str, Fact], boolean: bool) -> Expression:
         """A compiled expression that reads only what its facts have."""
         try:
-            expression = compile_expression(text, [*kinds, "state"], boolean=boolean)
+            expression = compiled(text, tuple(kinds), boolean)
         except ExpressionError as error:
             message = f"this is no condition or value: {'; '.join(fault.message for fault in faults_of(error))}"
             raise Unreadable(part, "ExpressionSyntax", message) from None
