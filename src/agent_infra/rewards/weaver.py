@@ -34,7 +34,7 @@ from agent_infra.rewards.rules.compiling import compile_rules
 from agent_infra.rewards.rules.model import RuleSet
 from agent_infra.rewards.signals import Event, KeptSignal, Receipt, Signal
 from agent_infra.rewards.sources import Sink, Source, SourceHealth, WebhookSource
-from agent_infra.rewards.weaving.contributions import conclude, weigh
+from agent_infra.rewards.weaving.contributions import conclude, spread, weigh
 from agent_infra.rewards.weaving.woven import (
     Record,
     WovenReward,
@@ -305,6 +305,12 @@ class RewardWeaver:
         """Those of some sources for which it is not too late yet."""
         known = [name for name in sources if name in rules.sources]
         return sorted(name for name in known if self.intake.horizon(name, now) <= deadline(event, name, rules))
+
+    def credit(self, reward: WovenReward, event_ids: Sequence[str]) -> dict[str, int]:
+        """The value of a reward that is about a whole result, spread over its events in their order, by the rule set's
+        `credit:`; in micro-units that add up to it exactly. Nothing where there is no value, or no event.
+        """
+        return spread(reward.micro, list(dict.fromkeys(event_ids)), self.rules.credit)
 
     # -- history -----------------------------------------------------------------------------------------------------
 
