@@ -197,7 +197,7 @@ class Infra:
             self.weaver.load_rules(project.rules)
             if self.settings.rewards.watch_rules:
                 self._watcher.start()
-        for source in sources_from_config(project.sources):
+        for source in sources_from_config(project.sources, secret=self.secrets.get):
             self.weaver.add_source(source)
 
     def _load_schemas(self, folder: Path) -> None:

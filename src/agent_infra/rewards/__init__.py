@@ -28,10 +28,12 @@ from agent_infra.rewards.signals import Event, Receipt, Signal
 from agent_infra.rewards.sources import (
     FunctionSource,
     MetricSource,
+    Places,
     PollingSource,
     Sink,
     Source,
     SourceHealth,
+    WebhookSource,
     sources_from_config,
 )
 from agent_infra.rewards.weaver import Rewardable, RewardWeaver, WeaverParts
@@ -48,6 +50,7 @@ __all__ = [
     "Explained",
     "FunctionSource",
     "MetricSource",
+    "Places",
     "PollingSource",
     "Reason",
     "Receipt",
@@ -65,6 +68,7 @@ __all__ = [
     "SourceTerms",
     "WaitingSignal",
     "WeaverParts",
+    "WebhookSource",
     "WovenReward",
     "compile_rule_text",
     "compile_rules",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -33,8 +33,8 @@ from agent_infra.rewards.letters import DeadLetter, WaitingSignal
 from agent_infra.rewards.rules.compiling import compile_rules
 from agent_infra.rewards.rules.model import RuleSet
 from agent_infra.rewards.signals import Event, KeptSignal, Receipt, Signal
-from agent_infra.rewards.sources import Sink, Source, SourceHealth
-from agent_infra.rewards.weaving.contributions import conclude, weigh
+from agent_infra.rewards.sources import Sink, Source, SourceHealth, WebhookSource
+from agent_infra.rewards.weaving.contributions import conclude, spread, weigh
 from agent_infra.rewards.weaving.woven import (
     Record,
     WovenReward,
@@ -161,6 +161,16 @@ class RewardWeaver:
             advance=intake.advance,
             clock=self.parts.engine.clock,
         )
+
+    def callback(self, source: str, headers: Mapping[str, str], body: bytes) -> Receipt:
+        """Hand a callback to the source that it is for: its headers by their names in lower case, and its body.
+
+        Raises SourceInvalid where there is no such source, and what `WebhookSource.receive` raises.
+        """
+        found = self.parts.sources.get(source)
+        if not isinstance(found, WebhookSource):
+            raise SourceInvalid(f"there is no source {source!r} that takes callbacks", facts={"source": source})
+        return found.receive(headers, body)
 
     def health(self) -> dict[str, SourceHealth]:
         """How each source is doing, by name: why a signal is missing stands here."""
@@ -295,6 +305,12 @@ class RewardWeaver:
         """Those of some sources for which it is not too late yet."""
         known = [name for name in sources if name in rules.sources]
         return sorted(name for name in known if self.intake.horizon(name, now) <= deadline(event, name, rules))
+
+    def credit(self, reward: WovenReward, event_ids: Sequence[str]) -> dict[str, int]:
+        """The value of a reward that is about a whole result, spread over its events in their order, by the rule set's
+        `credit:`; in micro-units that add up to it exactly. Nothing where there is no value, or no event.
+        """
+        return spread(reward.micro, list(dict.fromkeys(event_ids)), self.rules.credit)
 
     # -- history -----------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from agent_infra.rewards import Receipt
 from agent_infra.state import Backend, BlobStore, Collected, Node, SchemaBroker
 
 
@@ -13,6 +15,14 @@ class ServedSettings(Protocol):
 
     def model_dump(self) -> dict[str, Any]:
         """All of them as JSON values."""
+        ...
+
+
+class Callbacks(Protocol):
+    """What takes callbacks: the reward weaver."""
+
+    def callback(self, source: str, headers: Mapping[str, str], body: bytes) -> Receipt:
+        """Hand a callback to its source. Raises SourceInvalid, SignalRefused, DuplicateConflict."""
         ...
 
 
@@ -33,6 +43,9 @@ class Served(Protocol):
 
     @property
     def schemas(self) -> SchemaBroker: ...
+
+    @property
+    def weaver(self) -> Callbacks: ...
 
     def sessions(self, where: str | None = None) -> list[str]:
         """The ids of the sessions; `where` is a CEL condition over `session`."""

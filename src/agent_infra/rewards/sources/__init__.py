@@ -5,7 +5,8 @@ that has nothing says nothing; what goes wrong stands in its `health`, and never
 
     base        the Source protocol, SourceHealth
     pursuit     the common part of sources that must ask, with back-off
-    polling     HTTP
+    polling     HTTP; payload: values in JSON that came from outside
+    webhook     signed callbacks
     metric      a figure of a call's receipt
     function    a function of the user's own
     configured  sources as agent_infra.toml declares them
@@ -17,14 +18,17 @@ from agent_infra.rewards.sources.function import FunctionSource
 from agent_infra.rewards.sources.metric import MetricSource
 from agent_infra.rewards.sources.polling import PollingSource
 from agent_infra.rewards.sources.pursuit import PursuingSource
+from agent_infra.rewards.sources.webhook import Places, WebhookSource
 
 __all__ = [
     "FunctionSource",
     "MetricSource",
+    "Places",
     "PollingSource",
     "PursuingSource",
     "Sink",
     "Source",
     "SourceHealth",
+    "WebhookSource",
     "sources_from_config",
 ]

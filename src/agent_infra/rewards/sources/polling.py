@@ -14,6 +14,7 @@ from agent_infra.content import JsonValue
 from agent_infra.errors import ExpressionError, SourceFailed, SourceInvalid
 from agent_infra.expressions import compile_template
 from agent_infra.rewards.signals import EVIDENCE_LIMIT, Event, Signal
+from agent_infra.rewards.sources.payload import number_at, path_of
 from agent_infra.rewards.sources.pursuit import AT_ONCE, FIRST_DELAY, LONGEST_DELAY, PursuingSource
 
 _NOT_YET: Final = (204, 404)
@@ -52,11 +53,7 @@ class PollingSource(PursuingSource):
             self._url = compile_template(url, ["event", "env"])
         except ExpressionError as error:
             raise SourceInvalid(f"source {name!r} can't poll {url!r}", why=str(error)) from None
-        self._path = value.split(".")
-        if not all(self._path):
-            raise SourceInvalid(
-                f"source {name!r} can't read the value at {value!r}", mend="Write the names with dots: answer.score"
-            )
+        self._path = path_of(name, value)
         self._environment = os.environ if environment is None else environment
         self._timeout = timeout
         self._client: httpx.AsyncClient | None = None
@@ -126,22 +123,7 @@ class PollingSource(PursuingSource):
     def _value(self, body: bytes, shown: str) -> float | None:
         """The number at the path; None where the answer has none yet."""
         try:
-            part: Any = msgspec.json.decode(body)
+            answer: Any = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SourceFailed(f"the answer of {shown} is no JSON", why=str(error)) from None
-        for name in self._path:
-            part = _step(part, name)
-        if part is None:
-            return None
-        if isinstance(part, bool) or not isinstance(part, int | float):
-            raise SourceFailed(f"{shown} gives {part!r} at {'.'.join(self._path)}, which is no number")
-        return part
-
-
-def _step(value: Any, name: str) -> Any:
-    """One part of a JSON value; None where there is none."""
-    if isinstance(value, dict):
-        return value.get(name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if isinstance(value, list) and name.isdigit() and int(name) < len(value):  # pyright: ignore[reportUnknownArgumentType]
-        return value[int(name)]  # pyright: ignore[reportUnknownVariableType]
-    return None
+        return number_at(answer, self._path, shown)

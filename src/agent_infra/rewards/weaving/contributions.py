@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from agent_infra.clock import MICROS
-from agent_infra.rewards.rules.model import CLIP_RULE, RuleSet
+from agent_infra.rewards.rules.model import CLIP_RULE, Credit, RuleSet
 from agent_infra.rewards.signals import Event, KeptSignal
 from agent_infra.rewards.weaving.matching import FactRow, Facts, Fired, Firing, fire
 
@@ -305,6 +305,22 @@ def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
     for place, index in enumerate(by_loss):
         micros[index] += every + (1 if place < some else 0)
     return micros
+
+
+def spread(micro: int | None, event_ids: Sequence[str], credit: Credit) -> dict[str, int]:
+    """A value over events, the earliest first, in micro-units that add up to it."""
+    if micro is None or not event_ids:
+        return {}
+    count = len(event_ids)
+    if credit.to == "last":
+        weights = [0.0] * (count - 1) + [1.0]
+    elif credit.to == "discount":
+        weights = [credit.gamma ** (count - 1 - place) for place in range(count)]
+    else:
+        weights = [1.0] * count
+    total = math.fsum(weights)
+    micros = largest_remainder([weight / total * micro / MICRO for weight in weights], micro)
+    return dict(zip(event_ids, micros, strict=True))
 
 
 def _move(value: _Value, firing: Firing, rules: RuleSet) -> str | None:

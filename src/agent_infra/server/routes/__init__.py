@@ -6,12 +6,13 @@
     blobs     content by its id
     schemas   the schema broker
     transfer  whole sessions out and in
+    webhooks  callbacks of sources of signals
 
 Names of sessions, nodes and versions may hold any character, so they are query parameters, never parts of a path.
 """
 
-from agent_infra.server.routes import blobs, info, schemas, state, transfer, watch, writing
+from agent_infra.server.routes import blobs, info, schemas, state, transfer, watch, webhooks, writing
 
-ROUTERS = [info.router, state.router, writing.router, watch.router, blobs.router, schemas.router, transfer.router]
+ROUTERS = [each.router for each in (info, state, writing, watch, blobs, schemas, transfer, webhooks)]
 
 __all__ = ["ROUTERS"]
