@@ -368,3 +368,22 @@ def test_a_right_is_given_by_node_and_type_or_by_owning(
         assert not may["write"]
     else:
         assert may["write"]
+
+
+def test_what_is_kept_is_not_for_an_agents_view_to_say() -> None:
+    home = open_memory()
+    graph = StateGraph("客服", engine=home.engine)
+    versions = []
+    for n in range(3):
+        graph.add_node("note", {"n": n}, key="k")
+        versions.append(graph.version)
+    graph.pin(versions[0], owner="审计")
+    view = graph.as_agent("执行者")
+    with pytest.raises(PermissionRefused, match="collect"):
+        view.gc(keep_last=1)
+    with pytest.raises(PermissionRefused, match="审计"):
+        view.unpin(versions[0], owner="审计")
+    assert graph.at(versions[1]).latest("k").data == {"n": 1}
+    view.pin(versions[1])
+    assert view.unpin(versions[1])
+    assert graph.unpin(versions[0], owner="审计")

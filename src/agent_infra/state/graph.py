@@ -19,7 +19,7 @@ from typing import Any, cast, overload
 
 from agent_infra import opening
 from agent_infra.clock import to_micros
-from agent_infra.errors import InvalidNode, LeaseLost, ReadOnlyView, VersionUnknown
+from agent_infra.errors import InvalidNode, LeaseLost, PermissionRefused, ReadOnlyView, VersionUnknown
 from agent_infra.state.access.leases import Lease
 from agent_infra.state.backend import Acting, Backend, Terms
 from agent_infra.state.engine import StateEngine
@@ -268,7 +268,11 @@ class StateGraph:
         self.backend.pin(version, owner or self.agent or "user", why)
 
     def unpin(self, version: str, owner: str | None = None) -> bool:
-        """Let go of a pin; whether there was one. Raises VersionUnknown."""
+        """Let go of a pin; whether there was one. Raises VersionUnknown, and PermissionRefused where an agent's view would
+        let go of another owner's.
+        """
+        if self._acting is not None and owner not in (None, self._acting.name):
+            raise _not_for_agents(self._acting.name, f"let go of {owner!r}'s pin", self.session_id)
         return self.backend.unpin(version, owner or self.agent or "user")
 
     def gc(
@@ -289,8 +293,10 @@ class StateGraph:
 
         Pinned versions stay, and so does what another session needs of its line. A collected version raises
         VersionCollected; what no version shows alive any more is left out of listings. Raises InvalidNode,
-        InvalidSessionId, LockTimeout.
+        InvalidSessionId, LockTimeout, and PermissionRefused in an agent's view: what is kept is not the agent's to say.
         """
+        if self._acting is not None:
+            raise _not_for_agents(self._acting.name, "collect versions", self.session_id)
         policy = Retention(keep_last, max_age, max_bytes, abandoned_after)
         return self.backend.collect(self.session_id, policy, limit, agent=self.agent)
 
@@ -404,3 +410,12 @@ def _instant(moment: datetime | None) -> int | None:
         return to_micros(moment)
     except ValueError as error:
         raise InvalidNode(str(error), mend="Give an aware datetime, as datetime.now(UTC).") from None
+
+
+def _not_for_agents(agent: str, what: str, session: str) -> PermissionRefused:
+    return PermissionRefused(
+        f"agent {agent!r} may not {what}",
+        where=f"session {session!r}",
+        mend="Use a graph that is no agent's view.",
+        facts={"agent": agent},
+    )
